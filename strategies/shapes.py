@@ -1,0 +1,102 @@
+"""Shapes, by what they are meant to break. Each family is a tuple of shapes, small ones first."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import prod
+from typing import Final
+
+from strategies.words import scalar
+
+__all__ = ["NAMED", "SHAPES", "Shape", "drawn", "up_to"]
+
+Shape = tuple[int, ...]
+
+
+def scalars() -> tuple[Shape, ...]:
+    """0-d; breaks code that indexes the last dimension or launches numel() // block blocks (BUGS.md #73)."""
+    return ((),)
+
+
+def empties() -> tuple[Shape, ...]:
+    """No elements, with a zero in every place; breaks launches of an empty grid and division by a size (BUGS.md #73)."""
+    return ((0,), (3, 0), (0, 5), (2, 0, 3), (0, 0), (1, 0, 1, 4))
+
+
+def singletons() -> tuple[Shape, ...]:
+    """Dimensions of size 1, whose strides mean nothing; breaks squeeze() and contiguity tests."""
+    return ((1,), (1, 1), (1, 7), (7, 1), (1, 1, 1, 1, 1), (1, 9, 1), (2, 1, 3, 1, 4))
+
+
+def vectors() -> tuple[Shape, ...]:
+    """Around SIMD widths; breaks vector bodies and scalar tails that differ (BUGS.md #43)."""
+    return ((2,), (3,), (4,), (5,), (7,), (8,), (9,), (15,), (16,), (17,), (31,), (32,), (33,), (3, 5), (5, 17))
+
+
+def blocks() -> tuple[Shape, ...]:
+    """Around block sizes from 128 to 1024; breaks a last partial block and a missing mask."""
+    return ((127,), (128,), (129,), (255,), (256,), (257,), (511,), (513,), (1023,), (1024,), (1025,))
+
+
+def multiples() -> tuple[Shape, ...]:
+    """Around several whole blocks; breaks grids rounded the wrong way."""
+    return ((2047,), (2048,), (2049,), (3072,), (4095,), (4097,))
+
+
+def rows() -> tuple[Shape, ...]:
+    """Row counts at which a kernel picks another block size; breaks batch invariance (BUGS.md #79)."""
+    return ((255, 3), (256, 3), (257, 3), (64, 33), (1, 2000), (513, 5), (1025, 2))
+
+
+def past_16_bits() -> tuple[Shape, ...]:
+    """Past 2^16 elements and rows; breaks grid axes of 65,535 (BUGS.md #77) and 16-bit indices."""
+    return ((65535,), (65536,), (65537,), (65537, 1), (1, 65537), (2, 32769))
+
+
+def vocabularies() -> tuple[Shape, ...]:
+    """Vocabularies in small: multiples of 128 and not of 256, and odd ones; breaks tails of rows (BUGS.md #28)."""
+    return ((2, 384), (3, 1152), (4, 1015), (2, 3, 1003), (2, 1, 2001), (5, 896))
+
+
+def deep() -> tuple[Shape, ...]:
+    """Three to five dimensions; breaks code written for (rows, columns)."""
+    return ((2, 3, 5), (3, 2, 17), (2, 2, 3, 5), (2, 3, 4, 5), (2, 1, 3, 2, 7), (3, 2, 2, 2, 33))
+
+
+SHAPES: Final[dict[str, Callable[[], tuple[Shape, ...]]]] = {
+    family.__name__: family
+    for family in (scalars, singletons, vectors, empties, deep, blocks, rows, vocabularies, multiples, past_16_bits)
+}
+
+# Logits of real vocabularies, too big for every cell: 129,920 is divisible by 128 alone (BUGS.md #28), 100,278 of a
+# stride of 100,288 (BUGS.md #57), 151,936 and 128,256 as published, 262,144 the specification's; odd: 50,257, 32,001.
+NAMED: Final[dict[str, Shape]] = {
+    "specification": (2, 3, 262144),
+    "decode": (1, 1, 262144),
+    "divisible_by_128": (2, 129920),
+    "padded_stride": (2, 100278),
+    "wide": (1, 151936),
+    "llama3": (1, 128256),
+    "gpt2": (2, 50257),
+    "added_token": (3, 32001),
+}
+
+
+def up_to(max_elements: int) -> tuple[Shape, ...]:
+    """Every listed shape of at most that many elements, family by family."""
+    return tuple(shape for family in SHAPES.values() for shape in family() if prod(shape) <= max_elements)
+
+
+def drawn(seed: int, number: int, *, max_elements: int) -> Shape:
+    """A hashed shape: a listed one or one of up to five free sides, at most `max_elements` (1 or more) elements."""
+    if max_elements < 1:
+        raise ValueError(f"max_elements is {max_elements}: at least 1 is needed")
+    listed = up_to(max_elements)
+    if scalar(0, 1, seed, number, "listed"):
+        return listed[scalar(0, len(listed) - 1, seed, number, "shape")]
+    room, sides = max_elements, []
+    for dim in range(scalar(0, 5, seed, number, "rank")):
+        # The bit length first: small and large sides alike.
+        sides.append(scalar(1, min(room, 1 << scalar(0, room.bit_length() - 1, seed, number, "bits", dim)), seed, dim, number))
+        room //= sides[-1]
+    return tuple(sides)

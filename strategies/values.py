@@ -1,0 +1,190 @@
+"""Distributions of x: each takes a `Draw` and gives one bit pattern per element.
+
+They are scaled with the cap (z = x / cap), because that is where things happen, and clipped to the finite range
+of the dtype where z * cap does not fit (FP16 and a huge cap). `FINITE` names those that never make NaN or inf.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+import torch
+from torch import Tensor
+
+from strategies.draws import Draw
+from strategies.dtypes import FORMATS, from_bits
+from strategies.upstream import UPSTREAM
+
+__all__ = ["FINITE", "SEAMS", "UPSTREAM", "VALUES", "build", "domain", "literal"]
+
+Distribution = Callable[[Draw], Tensor]
+
+# Where an implementation changes its mind, as z: y = x to the last bit, sech² = 1, the polynomial of most tanh
+# kernels, BUGS.md #47 (5) and #48 (4), 1 - t² = 0 (9.0109), the analytic law (10), expf(2z) and expf(z) at FLT_MAX
+# (44.36, 88.72: BUGS.md #2 and #35), sech² below FP32 (52.68), double exp (355: BUGS.md #43), GELU's 19.8.
+SEAMS: Final[tuple[float, ...]] = (
+    2.0**-12, 1.726e-4, 0.5, 0.55, 0.625, 1.0, 2.0, 3.0, 4.0, 5.0, 8.0, 9.01, 9.0109, 10.0, 12.0, 19.8,
+    22.0, 44.0, 44.3614, 52.679, 64.0, 88.0, 88.7228, 103.972, 177.446, 355.0,
+)  # fmt: skip
+
+
+def linear(draw: Draw) -> Tensor:
+    """|z| below 0.5: an odd, nearly straight piece; breaks forms that cancel near zero (BUGS.md #46)."""
+    return draw.signed(draw.scaled(draw.uniform(0.0, 0.5)))
+
+
+def transition(draw: Draw) -> Tensor:
+    """|z| from 0.5 to 3: the bend; breaks coarse tanh approximations and a cap that is not the one asked for."""
+    return draw.signed(draw.scaled(draw.uniform(0.5, 3.0)))
+
+
+def saturation(draw: Draw) -> Tensor:
+    """|z| from 3 to 12: close to the cap; breaks gradients that cancel (BUGS.md #48) and |y| <= cap."""
+    return draw.signed(draw.scaled(draw.uniform(3.0, 12.0)))
+
+
+def beyond(draw: Draw) -> Tensor:
+    """|z| from 12 to the largest finite number, each binade alike; breaks exponentials that overflow (BUGS.md #1-#4)."""
+    return draw.signed(draw.between(draw.scale(12.0), draw.form.largest))
+
+
+def tiny(draw: Draw) -> Tensor:
+    """|z| below 2^-12, down to where x / cap or x is subnormal; breaks relative accuracy near zero (BUGS.md #44)."""
+    return draw.signed(draw.between(min(1, draw.scale(2.0**-12)), draw.scale(2.0**-12)))
+
+
+def bits(draw: Draw) -> Tensor:
+    """Any bit pattern, NaN and inf included; breaks what assumes numbers."""
+    return draw.bits("pattern", draw.form.width)
+
+
+def finite_bits(draw: Draw) -> Tensor:
+    """Any finite bit pattern, each binade alike; breaks what was tried on N(0, 1) only."""
+    return draw.signed(draw.between(0, draw.form.largest))
+
+
+def signed_zeros(draw: Draw) -> Tensor:
+    """+0 and -0; breaks a lost sign of zero (BUGS.md #37, #55)."""
+    return draw.bits("sign", 1) * draw.form.sign
+
+
+def subnormals(draw: Draw) -> Tensor:
+    """Subnormal x; breaks flushing and double rounding at the bottom of a format."""
+    return draw.signed(draw.between(1, draw.form.smallest_normal - 1))
+
+
+def specials(draw: Draw) -> Tensor:
+    """NaN, inf, zeros, the ends of the normal and subnormal ranges; breaks special-value handling (BUGS.md #55)."""
+    form = draw.form
+    table = (0, 1, form.smallest_normal - 1, form.smallest_normal, draw.scale(1.0), form.largest, form.infinity,
+             form.quiet_nan, form.quiet_nan | 1)  # fmt: skip
+    return draw.signed(draw.chosen("special", table))
+
+
+def seams(draw: Draw) -> Tensor:
+    """Within three steps of the z where implementations switch formula or overflow (see SEAMS); breaks the switch."""
+    point = draw.chosen("seam", tuple(draw.scale(z) for z in SEAMS))
+    return draw.signed((point + draw.below("steps", 7) - 3).clamp(min=0, max=draw.form.largest))
+
+
+def binades(draw: Draw) -> Tensor:
+    """Powers of two and their neighbours, over all exponents; breaks range reduction and ulp-boundary rounding."""
+    form = draw.form
+    power = draw.below("power", form.infinity >> (form.digits - 1)) << (form.digits - 1)
+    return draw.signed((power + draw.below("steps", 5) - 2).clamp(min=0, max=form.largest))
+
+
+def ties(draw: Draw) -> Tensor:
+    """x beside the midpoint of a narrower format while y is nearly x; breaks two roundings where one is due."""
+    shared = draw.between(draw.scale(2.0**-12), draw.scale(1.0))
+    narrow = (13, 16) if draw.dtype == "fp32" else (3, 3)
+    low = torch.where(draw.bits("narrow", 1) == 1, narrow[1], narrow[0])
+    half = torch.ones_like(low) << (low - 1)
+    return draw.signed(((shared >> low) << low) + half + draw.below("beside", 3) - 1)
+
+
+def masked(draw: Draw) -> Tensor:
+    """Rows of 32 logits whose tails are -inf, as after masking; breaks cap and mask in the wrong order (BUGS.md #23)."""
+    kept = draw.at(draw.index // 32).below("kept", 33)
+    return torch.where(draw.index % 32 < kept, mixed(draw), draw.form.infinity + draw.form.sign)
+
+
+def confident(draw: Draw) -> Tensor:
+    """One logit in 64 stands far above the rest, as in a trained model; breaks gradients tried on noise (BUGS.md #53)."""
+    winner = draw.at(draw.index // 64).below("winner", 64)
+    high = draw.scaled(draw.uniform(1.0, 8.0))
+    return torch.where(draw.index % 64 == winner, high, linear(draw))
+
+
+def ramp(draw: Draw) -> Tensor:
+    """z climbs from -12 to 12 in steps of 1/128 and starts again; breaks element order: neighbours always differ."""
+    step = draw.index % 3073 - 1536
+    return draw.scaled(step.abs().to(torch.float64) * 2.0**-7) + (step < 0).to(torch.int64) * draw.form.sign
+
+
+def constant(draw: Draw) -> Tensor:
+    """Every element the same point of the transition; breaks position: any difference is the position's fault."""
+    return transition(draw.at(torch.zeros_like(draw.index)))
+
+
+def ordered(draw: Draw) -> Tensor:
+    """Pattern i for element i (16 bits: all of them in 65,536; FP32: a stratified walk); breaks whatever was sampled.
+
+    For FP32 element i is i * 2654435769 mod 2^32, a bijection of the 2^32 patterns whose every prefix is spread
+    evenly (Weyl sequence of the golden ratio): 4,096 elements meet every sign and exponent.
+    """
+    factor = 1 if draw.form.width == 16 else 2654435769
+    return (draw.index * factor) & ((1 << draw.form.width) - 1)
+
+
+_BLEND: Final[tuple[Distribution, ...]] = (
+    linear, linear, linear, transition, transition, transition, saturation, saturation,
+    seams, seams, tiny, beyond, finite_bits, binades, ties, subnormals, signed_zeros,
+)  # fmt: skip
+
+
+def mixed(draw: Draw) -> Tensor:
+    """A hash-chosen blend of the finite families; breaks what any of them does, and lanes that infect each other."""
+    choice = draw.below("blend", len(_BLEND))
+    result = torch.zeros_like(draw.index)
+    for number, family in enumerate(_BLEND):
+        if _BLEND.index(family) == number:
+            share = range(number, number + _BLEND.count(family))
+            mine = (choice >= share.start) & (choice < share.stop)
+            result[mine] = family(draw.at(draw.index[mine]))
+    return result
+
+
+VALUES: Final[dict[str, Distribution]] = {
+    "constant": constant, "ramp": ramp, "linear": linear, "transition": transition, "saturation": saturation,
+    "beyond": beyond, "tiny": tiny, "signed_zeros": signed_zeros, "subnormals": subnormals, "seams": seams,
+    "binades": binades, "ties": ties, "confident": confident, "finite_bits": finite_bits, "mixed": mixed,
+    "masked": masked, "specials": specials, "bits": bits, "domain": ordered,
+}  # fmt: skip
+FINITE: Final[tuple[str, ...]] = tuple(n for n in VALUES if n not in ("masked", "specials", "bits", "domain"))
+
+_CHUNK: Final = 1 << 20  # elements built at once: bounds the FP64 and int64 scratch of tensors past 2^31 elements
+
+
+def build(family: Distribution, draw: Draw, count: int) -> Tensor:
+    """The first `count` elements of a family (1-D, `draw.dtype`, on the device of `draw.index`)."""
+    device = draw.index.device
+    out = from_bits(torch.empty(0, dtype=torch.int64, device=device), draw.dtype).new_empty(count)
+    for start in range(0, count, _CHUNK):
+        stop = min(start + _CHUNK, count)
+        index = torch.arange(start, stop, dtype=torch.int64, device=device)
+        out[start:stop] = from_bits(family(draw.at(index)), draw.dtype)
+    return out
+
+
+def literal(patterns: Sequence[int], dtype: str, device: torch.device | str = "cpu") -> Tensor:
+    """The 1-D tensor whose elements have the bit patterns given."""
+    return from_bits(torch.tensor(patterns, dtype=torch.int64, device=device), dtype)
+
+
+def domain(dtype: str, device: torch.device | str = "cpu") -> Tensor:
+    """All 65,536 values of a 16-bit dtype in the order of their patterns (NaN, inf included); ValueError for fp32."""
+    if dtype not in FORMATS or FORMATS[dtype].width != 16:
+        raise ValueError(f"the whole domain of {dtype!r} is not listed: accepted are fp16, bf16")
+    return from_bits(torch.arange(1 << 16, dtype=torch.int64, device=device), dtype)
