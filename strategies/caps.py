@@ -74,7 +74,7 @@ def models(seed: int, number: int) -> Cap:
 
 
 def integers(seed: int, number: int) -> Cap:
-    """Python ints, also where FP32 must round (2^24 + 1); breaks kernels specialised on the type of an argument."""
+    """Python ints, also where FP32 rounds (2^24 + 1); breaks kernels specialised on an argument's type."""
     return _listed(30, 1, 20, 7, 50, 2**24, 2**24 + 1, 2**31, 2**53 + 1, 2**60)(seed, number)
 
 
@@ -84,7 +84,7 @@ def powers_of_two(seed: int, number: int) -> Cap:
 
 
 def neighbours(seed: int, number: int) -> Cap:
-    """The FP32 numbers beside a power of two; breaks caps cut to fewer digits, and rounding at a binade's edge."""
+    """FP32 numbers beside a power of two; breaks caps of fewer digits, and rounding at a binade's edge."""
     bits = fp32_bits(math.ldexp(1.0, _power(seed, number, "beside", -59, 59)))
     return _from_bits(bits + (1 if scalar(0, 1, seed, number, "side") else -1))
 
@@ -100,25 +100,25 @@ def odd_last_bit(seed: int, number: int) -> Cap:
 
 
 def all_digits(seed: int, number: int) -> Cap:
-    """All 24 significant bits needed, between 1 and 100; breaks a cap that passed through TF32, BF16 or FP16."""
+    """Needs all 24 significant bits, 1 to 100; breaks a cap that passed through TF32, BF16 or FP16."""
     return _from_bits(scalar(fp32_bits(1.0), fp32_bits(100.0), seed, number, "digits") | 0x1001)
 
 
 def doubles(seed: int, number: int) -> Cap:
-    """FP64 caps that FP32 must round, many close to a tie; breaks kernels that keep or read FP64 (BUGS.md #91)."""
+    """FP64 caps beside a tie of FP32; breaks kernels that keep, read or truncate FP64 (BUGS.md #91)."""
     low = _from_bits(scalar(fp32_bits(1.0), fp32_bits(100.0), seed, number, "double"))
     high = _from_bits(fp32_bits(low) + 1)
     return math.nextafter((low + high) / 2, (low, high)[scalar(0, 1, seed, number, "tie")])
 
 
 def tiny(seed: int, number: int) -> Cap:
-    """Down to the lowest judged cap; breaks reciprocals and products that underflow, and masks (BUGS.md #11)."""
-    return (LOWEST, 2.0**-59 * 1.3)[number] if number < 2 else math.ldexp(1.7, _power(seed, number, "tiny", -60, -20))
+    """Down to the lowest judged cap; breaks reciprocals, early underflow and masks (BUGS.md #11)."""
+    return LOWEST if number == 0 else math.ldexp(1.7, _power(seed, number, "tiny", -60, -20))
 
 
 def huge(seed: int, number: int) -> Cap:
     """Up to the highest judged cap; breaks x / c that becomes subnormal, and products that overflow FP16."""
-    return (HIGHEST, 2.0**59 * 1.3)[number] if number < 2 else math.ldexp(1.7, _power(seed, number, "huge", 20, 59))
+    return HIGHEST if number == 0 else math.ldexp(1.7, _power(seed, number, "huge", 20, 59))
 
 
 def log_uniform(seed: int, number: int) -> Cap:
@@ -128,12 +128,13 @@ def log_uniform(seed: int, number: int) -> Cap:
 
 CAPS: Final[dict[str, Callable[[int, int], Cap]]] = {
     family.__name__: family
-    for family in (models, integers, powers_of_two, unrepresentable, neighbours, odd_last_bit, all_digits, doubles,
-                   tiny, huge, log_uniform)
+    for family in (models, integers, powers_of_two, unrepresentable, neighbours, odd_last_bit, all_digits,
+                   doubles, tiny, huge, log_uniform)
 }  # fmt: skip
 
 # BUGS.md #29, #30. 1e-60 is 0 and 1e39 is inf as FP32; a cap is a number, so no text, bool, list or tensor.
 BAD_CAPS: Final[tuple[object, ...]] = (
-    0, 0.0, -0.0, -1, -30.0, math.nan, math.inf, -math.inf, 1e-60, 1e39, 10**400, -(10**400), True, False, None,
-    "30", b"30", 30j, [30.0], (30.0,), np.float64("nan"), np.float32(0.0), np.array([30.0, 20.0]), torch.tensor(30.0),
+    0, 0.0, -0.0, -1, -30.0, math.nan, math.inf, -math.inf, 1e-60, 1e39, 10**400, -(10**400), True, False,
+    None, "30", b"30", 30j, [30.0], (30.0,), np.float64("nan"), np.float32(0.0), np.array([30.0, 20.0]),
+    torch.tensor(30.0),
 )  # fmt: skip

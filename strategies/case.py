@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Final
 
 import torch
 from torch import Tensor
@@ -20,16 +20,19 @@ __all__ = ["Case", "Knob"]
 
 Knob = int | str | tuple[int, ...]
 
-_GRADIENTS = {**dict.fromkeys(upstream.UPSTREAM), "hashed": None}
+_CHOICES: Final[dict[str, tuple[str, ...]]] = {
+    "grad_values": (*upstream.UPSTREAM, "hashed"),
+    "grad_layout": tuple(LAYOUTS),
+}
 
 
 @dataclass(frozen=True)
 class Case:
     """A recipe for x and its upstream gradient; ValueError at once for one that cannot be built.
 
-    `values` is a name in VALUES, or the literal bit patterns of all elements in logical order. `knobs` are further
-    decisions, sorted by name: "grad_values" (in UPSTREAM, or "hashed": by the bits of x), "grad_layout" (in LAYOUTS),
-    "grad_bits" (literal FP32 patterns in logical order), and whatever a checker picks.
+    `values` is a name in VALUES, or the literal bit patterns of all elements in logical order. `knobs` are
+    further decisions, sorted by name: "grad_values" (in UPSTREAM, or "hashed": by the bits of x),
+    "grad_layout" (in LAYOUTS), "grad_bits" (literal FP32 patterns in logical order), and what a checker picks.
     """
 
     shape: tuple[int, ...]
@@ -61,17 +64,18 @@ class Case:
         return place(self.layout, flat.view(self.shape))
 
     def grad_y(self, dtype: torch.dtype, device: torch.device | str = "cpu") -> Tensor:
-        """The upstream gradient of `dtype` (that of the candidate's result), of the shape of x, in its own layout."""
+        """The upstream gradient, shaped like x, of the dtype of the candidate's result, in its own layout."""
         short = dtypes.name(dtype)
-        return place(str(self.knob("grad_layout", "contiguous")), self._gradient(short, device).view(self.shape))
+        layout = str(self.knob("grad_layout", "contiguous"))
+        return place(layout, self._gradient(short, device).view(self.shape))
 
     def _gradient(self, dtype: str, device: torch.device | str) -> Tensor:
         """The elements of the upstream gradient, 1-D and contiguous."""
         bits, family = self.knob("grad_bits", None), str(self.knob("grad_values", "signed"))
         if isinstance(bits, tuple):
             exact = values.literal(bits, "fp32", device).to(torch.float64)
-            rounded = dtypes.encode(torch.nan_to_num(exact, nan=0.0, posinf=math.inf, neginf=-math.inf), dtype)
-            return dtypes.from_bits(torch.where(exact.isnan(), dtypes.FORMATS[dtype].quiet_nan, rounded), dtype)
+            rounded = torch.where(exact.isnan(), dtypes.FORMATS[dtype].quiet_nan, dtypes.encode(exact, dtype))
+            return dtypes.from_bits(rounded, dtype)
         if family == "hashed":
             return dtypes.from_bits(upstream.hashed(self.x(device).reshape(-1), dtype), dtype)
         return values.build(upstream.UPSTREAM[family], self._draw(dtype, "g", device), self.numel)
@@ -85,7 +89,7 @@ class Case:
         return dict(self.knobs).get(name, default)
 
     def pick(self, name: str, low: int, high: int) -> int:
-        """An integer from `low` to `high`, both included: the knob of that name cut to the range, else a hash.
+        """An integer from `low` to `high`, both included: the knob of that name, clamped, or else a hash.
 
         ValueError for an empty range and for a knob that is not an integer.
         """
@@ -108,11 +112,13 @@ class Case:
         return replace(self, **fields)
 
     def dumps(self) -> str:
-        """One line of JSON that `loads` turns back into an equal case; what has its default value is left out."""
+        """One line of JSON that `loads` turns back into an equal case; most defaults are left out."""
         record: dict[str, Any] = {"shape": list(self.shape), "dtype": self.dtype, "cap": self.cap}
         if self.layout != "contiguous":
             record["layout"] = self.layout
-        record["values"] = self.values if isinstance(self.values, str) else [hex(bits) for bits in self.values]
+        record["values"] = (
+            self.values if isinstance(self.values, str) else [hex(bits) for bits in self.values]
+        )
         if self.seed:
             record["seed"] = self.seed
         if self.knobs:
@@ -129,9 +135,13 @@ class Case:
         if not isinstance(record, dict):
             raise ValueError(f"a case is one JSON object, not {type(record).__name__}: {text[:80]!r}")
         if unknown := sorted(set(record) - set(cls.__dataclass_fields__)):
-            raise ValueError(f"a case has no {', '.join(unknown)}: its fields are {', '.join(cls.__dataclass_fields__)}")
+            raise ValueError(
+                f"a case has no {', '.join(unknown)}: its fields are {', '.join(cls.__dataclass_fields__)}"
+            )
         if missing := [field for field in ("shape", "dtype", "cap") if field not in record]:
-            raise ValueError(f"a case needs shape, dtype and cap: {', '.join(missing)} missing in {text[:80]!r}")
+            raise ValueError(
+                f"a case needs shape, dtype and cap: {', '.join(missing)} missing in {text[:80]!r}"
+            )
         return cls(**{**record, **_parsed(record)})
 
 
@@ -143,7 +153,9 @@ def _parsed(record: dict[str, Any]) -> dict[str, Any]:
     if "knobs" in record:
         if not isinstance(record["knobs"], dict):
             raise ValueError(f"knobs are a JSON object of names and values, not {record['knobs']!r}")
-        parsed["knobs"] = tuple((n, v if isinstance(v, (int, str)) else _tuple(v)) for n, v in record["knobs"].items())
+        parsed["knobs"] = tuple(
+            (n, v if isinstance(v, (int, str)) else _tuple(v)) for n, v in record["knobs"].items()
+        )
     return parsed
 
 
@@ -161,9 +173,17 @@ def _is_count(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value >= 0
 
 
+def _is_knob(value: object) -> bool:
+    """Whether JSON can hold the value and `loads` gives it back."""
+    if isinstance(value, tuple):
+        return all(map(_is_count, value))
+    return isinstance(value, (int, str)) and not isinstance(value, bool)
+
+
 def _check_fields(case: Case) -> None:
     """ValueError unless every plain field is one that can be built."""
-    if not isinstance(case.shape, tuple) or not all(map(_is_count, case.shape)):
+    shape: object = case.shape  # a caller without a type checker may have given anything
+    if not isinstance(shape, tuple) or not all(map(_is_count, shape)):
         raise ValueError(f"shape is {case.shape!r}: a tuple of sizes, 0 or more each, is needed")
     if case.dtype not in dtypes.DTYPES:
         raise ValueError(f"no dtype {case.dtype!r}: there are {', '.join(dtypes.DTYPES)}")
@@ -184,7 +204,9 @@ def _check_values(case: Case) -> None:
 
 
 def _check_patterns(what: str, patterns: object, count: int, width: int) -> None:
-    if not isinstance(patterns, tuple) or not all(_is_count(bits) and bits >> width == 0 for bits in patterns):
+    if not isinstance(patterns, tuple) or not all(
+        _is_count(bits) and bits >> width == 0 for bits in patterns
+    ):
         raise ValueError(f"{what} are {patterns!r}: a name, or a tuple of {width}-bit patterns, is needed")
     if len(patterns) != count:
         raise ValueError(f"{len(patterns)} {what} for {count} elements: one for each is needed")
@@ -196,13 +218,9 @@ def _check_knobs(case: Case) -> None:
     if len(set(names)) != len(names):
         raise ValueError(f"a knob is given twice in {case.knobs!r}")
     for name, value in case.knobs:
-        tuple_of_counts = isinstance(value, tuple) and all(map(_is_count, value))
-        if not isinstance(name, str) or isinstance(value, bool) or not (isinstance(value, (int, str)) or tuple_of_counts):
-            raise ValueError(f"knob {name!r} is {value!r}: an integer, a text or a tuple of integers is needed")
+        if not _is_knob(value):
+            raise ValueError(f"knob {name} is {value!r}: an integer, a text or a tuple of integers is needed")
         if name == "grad_bits":
             _check_patterns("grad_bits", value, case.numel, 32)
         elif name in _CHOICES and value not in _CHOICES[name]:
             raise ValueError(f"knob {name} is {value!r}: there are {', '.join(_CHOICES[name])}")
-
-
-_CHOICES: dict[str, tuple[str, ...]] = {"grad_values": tuple(_GRADIENTS), "grad_layout": tuple(LAYOUTS)}

@@ -19,8 +19,8 @@ class Draw:
     """The elements asked for: `index` (int64, any shape), and what their bits may depend on besides.
 
     `role` keeps x and the upstream gradient independent under one seed; `cap` is the FP32 value of the cap.
-    Every operation is on integers, or on FP64 numbers short enough that it is exact: z has at most 28 bits and
-    the cap 24, so z * cap fits FP64.
+    Every operation is on integers, or on FP64 numbers short enough that it is exact: z has at most 28 bits
+    and the cap 24, so z * cap fits FP64.
     """
 
     index: Tensor
@@ -51,7 +51,7 @@ class Draw:
         return self.bits("uniform", 24).to(torch.float64) * ((high - low) * 2.0**-24) + low
 
     def between(self, low: int, high: int) -> Tensor:
-        """Magnitude patterns from `low` to `high`, both included: near enough log-uniform, every binade alike."""
+        """Magnitude patterns from `low` to `high`, both included: nearly log-uniform."""
         return self.below("between", max(high - low, 0) + 1) + low
 
     def signed(self, magnitude: Tensor) -> Tensor:
@@ -68,4 +68,5 @@ class Draw:
 
     def chosen(self, stream: str, table: Sequence[int]) -> Tensor:
         """One pattern of the table per element."""
-        return torch.tensor(table, dtype=torch.int64, device=self.index.device)[self.below(stream, len(table))]
+        patterns = torch.tensor(table, dtype=torch.int64, device=self.index.device)
+        return patterns[self.below(stream, len(table))]

@@ -17,7 +17,7 @@ __all__ = ["DTYPES", "FORMATS", "TORCH", "Format", "encode", "from_bits", "name"
 
 @dataclass(frozen=True)
 class Format:
-    """One IEEE-like binary format: `width` bits, `digits` of significand (hidden bit included), exponent floor."""
+    """A binary format: `width` bits, `digits` of significand with the hidden one, exponent floor `emin`."""
 
     width: int
     digits: int
@@ -68,15 +68,15 @@ def name(dtype: torch.dtype) -> str:
 
 
 def encode(value: Tensor, dtype: str) -> Tensor:
-    """Bit patterns (int64, not negative) of FP64 `value` in `dtype`: one rounding to nearest even, overflow to inf.
+    """Bit patterns (int64) of FP64 `value` in `dtype`: one rounding to nearest even, overflow to inf.
 
-    No cast is asked for: torch's FP64 -> FP16/BF16 cast rounds twice (through FP32). NaN is not accepted here.
+    Not a cast: torch's FP64 -> FP16/BF16 cast rounds twice, through FP32. NaN comes out as inf.
     """
     form = FORMATS[dtype]
     raw = value.view(torch.int64)
     exponent = ((raw >> 52) & 0x7FF) - 1023
     significand = (raw & ((1 << 52) - 1)) | (1 << 52)
-    # Past 54 dropped bits nothing is left to round; FP64 zero and subnormals have exponent -1023 and end there too.
+    # With 54 bits dropped nothing is left; FP64 zero and subnormals (exponent -1023) end there too.
     drop = ((form.emin - exponent).clamp(min=0) + 53 - form.digits).clamp(max=54)
     kept = significand >> drop
     rest = significand - (kept << drop)

@@ -1,8 +1,8 @@
-"""Memory layouts: the same logical tensor in other memory, and NaN in every element of that memory it does not use.
+"""Memory layouts: the same logical tensor in other memory, whose unused elements are NaN.
 
-Each takes a tensor and gives a new one of the same shape and dtype that shares no memory with it. The values stay,
-except under `VALUE_CHANGING`, where several elements are one in memory. A layout that a shape has no room for falls
-back along `FALLBACK` (a 1-D "transposed" is "stepped", a 0-d one is "offset"); `effective` tells to what.
+Each takes a tensor and gives a new one of the same shape and dtype that shares no memory with it. The values
+stay, except under `VALUE_CHANGING`, where several elements are one in memory. A layout that a shape has no
+room for falls back along `FALLBACK` (a 1-D "transposed" is "stepped", a 0-d one is "offset"): see `effective`.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def offset(tensor: Tensor) -> Tensor:
 
 
 def offset_aligned(tensor: Tensor) -> Tensor:
-    """64 elements into its allocation: aligned, and wrong for a kernel that takes the storage's own pointer."""
+    """64 elements into its allocation: aligned, and wrong for a kernel that takes the storage's pointer."""
     base = _poisoned(tensor, tensor.numel() + 128)
     return base.narrow(0, 64, tensor.numel()).view(tensor.shape).copy_(tensor.detach())
 
@@ -60,22 +60,22 @@ def stepped(tensor: Tensor) -> Tensor:
 
 
 def padded_vocabulary(tensor: Tensor) -> Tensor:
-    """Rows wider than the vocabulary, padded to a multiple of 64: row * width read as the stride (BUGS.md #57)."""
+    """Rows padded past the vocabulary to a multiple of 64: the width taken for the stride (BUGS.md #57)."""
     return _boxed(tensor, 0, 64 - tensor.shape[-1] % 64)
 
 
 def vocabulary_shard(tensor: Tensor) -> Tensor:
-    """The second of four column shards, as in tensor parallelism: row stride and offset at once (BUGS.md #57)."""
+    """The second of four column shards of tensor parallelism: row stride and offset (BUGS.md #57)."""
     return _boxed(tensor, tensor.shape[-1], 2 * tensor.shape[-1])
 
 
 def from_cat(tensor: Tensor) -> Tensor:
-    """A part of the gradient of torch.cat along the last dimension: strided although no one asked (BUGS.md #63)."""
+    """Part of the gradient of torch.cat along the last dimension: strided unasked (BUGS.md #63)."""
     return _boxed(tensor, 3, 0)
 
 
 def transposed(tensor: Tensor) -> Tensor:
-    """The last two dimensions swapped in memory: a flattened copy written to instead of the result (BUGS.md #59)."""
+    """The last two dimensions swapped in memory: flatten() is a copy, so writes are lost (BUGS.md #59)."""
     rank = tensor.dim()
     return _ordered(tensor, (*range(rank - 2), rank - 1, rank - 2))
 
@@ -86,12 +86,12 @@ def permuted(tensor: Tensor) -> Tensor:
 
 
 def channels_last(tensor: Tensor) -> Tensor:
-    """Dimension 1 innermost, as channels_last: dense, so preserve_format outputs follow it, but not contiguous."""
+    """Dimension 1 innermost: dense, so that empty_like() keeps the strides, but not contiguous."""
     return _ordered(tensor, (0, *range(2, tensor.dim()), 1))
 
 
 def odd_singletons(tensor: Tensor) -> Tensor:
-    """Dimensions of size 1 with a stride that means nothing: checks that read strides and not is_contiguous()."""
+    """Dimensions of size 1 with a meaningless stride: code that compares strides to tell contiguity."""
     fresh = contiguous(tensor)
     strides = [7 if size == 1 else stride for size, stride in zip(fresh.shape, fresh.stride(), strict=True)]
     return fresh.as_strided(fresh.shape, strides)
@@ -108,7 +108,7 @@ def expanded_last(tensor: Tensor) -> Tensor:
 
 
 def stride_zero(tensor: Tensor) -> Tensor:
-    """One element for all, every stride 0, as the gradient of sum(): reads past 4 bytes (BUGS.md #62, #64)."""
+    """One element for all, every stride 0, as the gradient of sum(): reads past it (BUGS.md #62, #64)."""
     if tensor.numel() == 0:
         return torch.zeros((), dtype=tensor.dtype, device=tensor.device).expand(tensor.shape)
     return tensor.detach().reshape(-1)[0].clone().expand(tensor.shape)
@@ -119,16 +119,16 @@ LAYOUTS: Final[dict[str, Callable[[Tensor], Tensor]]] = {}
 VALUE_CHANGING: Final = frozenset({"expanded", "expanded_last", "stride_zero"})
 FALLBACK: Final[dict[str, str]] = {
     "stepped": "offset", "padded_vocabulary": "offset", "vocabulary_shard": "offset", "from_cat": "offset",
-    "transposed": "stepped", "permuted": "transposed", "channels_last": "permuted", "odd_singletons": "offset",
-    "expanded": "stride_zero", "expanded_last": "stride_zero",
+    "transposed": "stepped", "permuted": "transposed", "channels_last": "permuted",
+    "odd_singletons": "offset", "expanded": "stride_zero", "expanded_last": "stride_zero",
 }  # fmt: skip
 _BUILDERS: Final[tuple[Callable[[Tensor], Tensor], ...]] = (
     contiguous, offset, offset_aligned, stepped, padded_vocabulary, vocabulary_shard, from_cat, transposed,
     permuted, channels_last, odd_singletons, expanded, expanded_last, stride_zero,
 )  # fmt: skip
 _RANKS: Final[dict[str, int]] = {
-    "stepped": 1, "padded_vocabulary": 1, "vocabulary_shard": 1, "from_cat": 1, "transposed": 2, "permuted": 3,
-    "channels_last": 4, "expanded": 1, "expanded_last": 1,
+    "stepped": 1, "padded_vocabulary": 1, "vocabulary_shard": 1, "from_cat": 1, "transposed": 2,
+    "permuted": 3, "channels_last": 4, "expanded": 1, "expanded_last": 1,
 }  # fmt: skip
 
 
@@ -144,7 +144,7 @@ def applies(layout: str, shape: tuple[int, ...]) -> bool:
 
 
 def effective(layout: str, shape: tuple[int, ...]) -> str:
-    """The layout that a tensor of this shape really gets: the one asked for or its first fallback that applies."""
+    """The layout that a tensor of this shape gets: the one asked for or its first fallback that applies."""
     while not applies(layout, shape):
         layout = FALLBACK[layout]
     return layout

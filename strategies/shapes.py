@@ -19,7 +19,7 @@ def scalars() -> tuple[Shape, ...]:
 
 
 def empties() -> tuple[Shape, ...]:
-    """No elements, with a zero in every place; breaks launches of an empty grid and division by a size (BUGS.md #73)."""
+    """No elements, a zero in every place; breaks empty grids and division by a size (BUGS.md #73)."""
     return ((0,), (3, 0), (0, 5), (2, 0, 3), (0, 0), (1, 0, 1, 4))
 
 
@@ -30,7 +30,7 @@ def singletons() -> tuple[Shape, ...]:
 
 def vectors() -> tuple[Shape, ...]:
     """Around SIMD widths; breaks vector bodies and scalar tails that differ (BUGS.md #43)."""
-    return ((2,), (3,), (4,), (5,), (7,), (8,), (9,), (15,), (16,), (17,), (31,), (32,), (33,), (3, 5), (5, 17))
+    return (*((size,) for size in (2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 32, 33)), (3, 5), (5, 17))
 
 
 def blocks() -> tuple[Shape, ...]:
@@ -54,7 +54,7 @@ def past_16_bits() -> tuple[Shape, ...]:
 
 
 def vocabularies() -> tuple[Shape, ...]:
-    """Vocabularies in small: multiples of 128 and not of 256, and odd ones; breaks tails of rows (BUGS.md #28)."""
+    """Small vocabularies: multiples of 128 and not 256, odd ones; breaks the tails of rows (BUGS.md #28)."""
     return ((2, 384), (3, 1152), (4, 1015), (2, 3, 1003), (2, 1, 2001), (5, 896))
 
 
@@ -65,11 +65,22 @@ def deep() -> tuple[Shape, ...]:
 
 SHAPES: Final[dict[str, Callable[[], tuple[Shape, ...]]]] = {
     family.__name__: family
-    for family in (scalars, singletons, vectors, empties, deep, blocks, rows, vocabularies, multiples, past_16_bits)
+    for family in (
+        scalars,
+        singletons,
+        vectors,
+        empties,
+        deep,
+        blocks,
+        rows,
+        vocabularies,
+        multiples,
+        past_16_bits,
+    )
 }
 
-# Logits of real vocabularies, too big for every cell: 129,920 is divisible by 128 alone (BUGS.md #28), 100,278 of a
-# stride of 100,288 (BUGS.md #57), 151,936 and 128,256 as published, 262,144 the specification's; odd: 50,257, 32,001.
+# Real vocabularies, too big for every cell: 129,920 is divisible by 128 and not by 256 (BUGS.md #28), 100,278
+# has a stride of 100,288 (BUGS.md #57), 262,144 is the specification's, 50,257 and 32,001 are odd.
 NAMED: Final[dict[str, Shape]] = {
     "specification": (2, 3, 262144),
     "decode": (1, 1, 262144),
@@ -88,15 +99,15 @@ def up_to(max_elements: int) -> tuple[Shape, ...]:
 
 
 def drawn(seed: int, number: int, *, max_elements: int) -> Shape:
-    """A hashed shape: a listed one or one of up to five free sides, at most `max_elements` (1 or more) elements."""
+    """A hashed shape of at most `max_elements` (1 or more): a listed one, or up to five free sides."""
     if max_elements < 1:
         raise ValueError(f"max_elements is {max_elements}: at least 1 is needed")
     listed = up_to(max_elements)
     if scalar(0, 1, seed, number, "listed"):
         return listed[scalar(0, len(listed) - 1, seed, number, "shape")]
-    room, sides = max_elements, []
+    room, sides = max_elements, []  # the bit length first, so that small and large sides are alike
     for dim in range(scalar(0, 5, seed, number, "rank")):
-        # The bit length first: small and large sides alike.
-        sides.append(scalar(1, min(room, 1 << scalar(0, room.bit_length() - 1, seed, number, "bits", dim)), seed, dim, number))
+        most = min(room, 1 << scalar(0, room.bit_length() - 1, seed, number, "bits", dim))
+        sides.append(scalar(1, most, seed, number, "side", dim))
         room //= sides[-1]
     return tuple(sides)

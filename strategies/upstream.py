@@ -1,7 +1,7 @@
-"""Distributions of the upstream gradient: each takes a `Draw` of role "g" and gives one bit pattern per element.
+"""Distributions of the upstream gradient: each takes a `Draw` of role "g" and gives bit patterns.
 
-All but `specials` stay in the judged domain: g is 0, or |g| and cap * |g| are both from 2^-100 to 2^100, and g is a
-number of the dtype asked for, since a candidate with 16-bit results is sent 16-bit gradients.
+All but `specials` stay in the judged domain: g is 0, or |g| and cap * |g| are both from 2^-100 to 2^100, and
+g is a number of the dtype asked for, since a candidate with 16-bit results is sent 16-bit gradients.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def large(draw: Draw) -> Tensor:
 
 
 def small(draw: Draw) -> Tensor:
-    """From the bottom of the judged domain to 2^-10, as of a mean over a vocabulary; breaks early underflow."""
+    """From the bottom of the judged domain to 2^-10, as of a mean over tokens; breaks early underflow."""
     return draw.signed(_within(draw, -_LIMIT, -10))
 
 
@@ -73,13 +73,15 @@ def powers_of_two(draw: Draw) -> Tensor:
 
 
 def cross_entropy(draw: Draw) -> Tensor:
-    """Small positives and one value near -1 in 64, as softmax - onehot; breaks the true class alone (BUGS.md #53)."""
+    """softmax - onehot: small positives, one near -1 in 64; breaks the true class alone (BUGS.md #53)."""
     winner = draw.at(draw.index // 64).below("winner", 64)
-    return torch.where(draw.index % 64 == winner, _within(draw, -1, 0) + draw.form.sign, _within(draw, -20, -4))
+    return torch.where(
+        draw.index % 64 == winner, _within(draw, -1, 0) + draw.form.sign, _within(draw, -20, -4)
+    )
 
 
 def specials(draw: Draw) -> Tensor:
-    """NaN, inf, zeros and ones; breaks special-value handling in the backward (outside what is judged by ulps)."""
+    """NaN, inf, zeros and ones; breaks special values in the backward (not judged in ulps)."""
     form = draw.form
     table = (0, ordinal(1.0, draw.dtype), form.infinity, form.quiet_nan)
     return draw.signed(draw.chosen("special", table))
@@ -93,9 +95,9 @@ FINITE_UPSTREAM: Final[tuple[str, ...]] = (*(n for n in UPSTREAM if n != "specia
 
 
 def hashed(x: Tensor, dtype: str) -> Tensor:
-    """Patterns (int64, shape of x) of a gradient that is a fixed function of the bits of x, whatever its position.
+    """Patterns (int64, shape of x) of a gradient that depends on the bits of x and not on their position.
 
-    What the table law needs: equal x then have equal (x, grad_y) pairs. Judged for every judged cap (magnitudes
-    2^-4 to 2^4).
+    What the table law needs: equal x then have equal pairs (x, grad_y). Magnitudes are 2^-4 to 2^4, which is
+    judged at every judged cap.
     """
     return signed(Draw(index=to_bits(x), seed=0, dtype=dtype, cap=1.0, role="hashed"))

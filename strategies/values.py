@@ -1,7 +1,7 @@
 """Distributions of x: each takes a `Draw` and gives one bit pattern per element.
 
-They are scaled with the cap (z = x / cap), because that is where things happen, and clipped to the finite range
-of the dtype where z * cap does not fit (FP16 and a huge cap). `FINITE` names those that never make NaN or inf.
+They are scaled with the cap (z = x / cap), because that is where things happen, and clipped to the finite
+range of the dtype where z * cap does not fit (FP16 and a huge cap). `FINITE` never make NaN or inf.
 """
 
 from __future__ import annotations
@@ -20,9 +20,10 @@ __all__ = ["FINITE", "SEAMS", "UPSTREAM", "VALUES", "build", "domain", "literal"
 
 Distribution = Callable[[Draw], Tensor]
 
-# Where an implementation changes its mind, as z: y = x to the last bit, sech² = 1, the polynomial of most tanh
-# kernels, BUGS.md #47 (5) and #48 (4), 1 - t² = 0 (9.0109), the analytic law (10), expf(2z) and expf(z) at FLT_MAX
-# (44.36, 88.72: BUGS.md #2 and #35), sech² below FP32 (52.68), double exp (355: BUGS.md #43), GELU's 19.8.
+# Where an implementation changes its mind, as z: y = x to the last bit (2^-12), sech² = 1 (1.726e-4), the end
+# of most tanh polynomials (0.5 to 0.625), BUGS.md #47 (5) and #48 (4), 1 - t² = 0 (9.0109), the analytic law
+# (10), expf(2z) and expf(z) overflow (44.36, 88.72: BUGS.md #2 and #35), sech² rounds to 0 (52.679), and in FP64
+# exp(2z) overflows (355) or GELU's own tanh does (19.8, both BUGS.md #43).
 SEAMS: Final[tuple[float, ...]] = (
     2.0**-12, 1.726e-4, 0.5, 0.55, 0.625, 1.0, 2.0, 3.0, 4.0, 5.0, 8.0, 9.01, 9.0109, 10.0, 12.0, 19.8,
     22.0, 44.0, 44.3614, 52.679, 64.0, 88.0, 88.7228, 103.972, 177.446, 355.0,
@@ -35,7 +36,7 @@ def linear(draw: Draw) -> Tensor:
 
 
 def transition(draw: Draw) -> Tensor:
-    """|z| from 0.5 to 3: the bend; breaks coarse tanh approximations and a cap that is not the one asked for."""
+    """|z| from 0.5 to 3: the bend; breaks coarse approximations and a cap that is not the one asked for."""
     return draw.signed(draw.scaled(draw.uniform(0.5, 3.0)))
 
 
@@ -45,12 +46,12 @@ def saturation(draw: Draw) -> Tensor:
 
 
 def beyond(draw: Draw) -> Tensor:
-    """|z| from 12 to the largest finite number, each binade alike; breaks exponentials that overflow (BUGS.md #1-#4)."""
+    """|z| from 12 to the largest finite, each binade alike; breaks exponential forms (BUGS.md #1 to #4)."""
     return draw.signed(draw.between(draw.scale(12.0), draw.form.largest))
 
 
 def tiny(draw: Draw) -> Tensor:
-    """|z| below 2^-12, down to where x / cap or x is subnormal; breaks relative accuracy near zero (BUGS.md #44)."""
+    """|z| up to 2^-12, from subnormal x on; breaks relative accuracy near zero (BUGS.md #44)."""
     return draw.signed(draw.between(min(1, draw.scale(2.0**-12)), draw.scale(2.0**-12)))
 
 
@@ -75,28 +76,28 @@ def subnormals(draw: Draw) -> Tensor:
 
 
 def specials(draw: Draw) -> Tensor:
-    """NaN, inf, zeros, the ends of the normal and subnormal ranges; breaks special-value handling (BUGS.md #55)."""
+    """NaN, inf, zeros, ends of the normal and subnormal ranges; breaks special values (BUGS.md #55)."""
     form = draw.form
-    table = (0, 1, form.smallest_normal - 1, form.smallest_normal, draw.scale(1.0), form.largest, form.infinity,
-             form.quiet_nan, form.quiet_nan | 1)  # fmt: skip
+    table = (0, 1, form.smallest_normal - 1, form.smallest_normal, draw.scale(1.0), form.largest,
+             form.infinity, form.quiet_nan, form.quiet_nan | 1)  # fmt: skip
     return draw.signed(draw.chosen("special", table))
 
 
 def seams(draw: Draw) -> Tensor:
-    """Within three steps of the z where implementations switch formula or overflow (see SEAMS); breaks the switch."""
+    """Three steps around each z of SEAMS; breaks what switches formula or overflows there."""
     point = draw.chosen("seam", tuple(draw.scale(z) for z in SEAMS))
     return draw.signed((point + draw.below("steps", 7) - 3).clamp(min=0, max=draw.form.largest))
 
 
 def binades(draw: Draw) -> Tensor:
-    """Powers of two and their neighbours, over all exponents; breaks range reduction and ulp-boundary rounding."""
+    """Powers of two and neighbours, all exponents; breaks range reduction and rounding at a binade's edge."""
     form = draw.form
     power = draw.below("power", form.infinity >> (form.digits - 1)) << (form.digits - 1)
     return draw.signed((power + draw.below("steps", 5) - 2).clamp(min=0, max=form.largest))
 
 
 def ties(draw: Draw) -> Tensor:
-    """x beside the midpoint of a narrower format while y is nearly x; breaks two roundings where one is due."""
+    """x beside a midpoint of a narrower format, y close to x; breaks two roundings where one is due."""
     shared = draw.between(draw.scale(2.0**-12), draw.scale(1.0))
     narrow = (13, 16) if draw.dtype == "fp32" else (3, 3)
     low = torch.where(draw.bits("narrow", 1) == 1, narrow[1], narrow[0])
@@ -105,34 +106,34 @@ def ties(draw: Draw) -> Tensor:
 
 
 def masked(draw: Draw) -> Tensor:
-    """Rows of 32 logits whose tails are -inf, as after masking; breaks cap and mask in the wrong order (BUGS.md #23)."""
+    """Rows of 32 logits with -inf tails, as masked; breaks cap and mask in the wrong order (BUGS.md #23)."""
     kept = draw.at(draw.index // 32).below("kept", 33)
     return torch.where(draw.index % 32 < kept, mixed(draw), draw.form.infinity + draw.form.sign)
 
 
 def confident(draw: Draw) -> Tensor:
-    """One logit in 64 stands far above the rest, as in a trained model; breaks gradients tried on noise (BUGS.md #53)."""
+    """One logit in 64 far above the rest, as when trained; breaks gradients tried on noise (BUGS.md #53)."""
     winner = draw.at(draw.index // 64).below("winner", 64)
     high = draw.scaled(draw.uniform(1.0, 8.0))
     return torch.where(draw.index % 64 == winner, high, linear(draw))
 
 
 def ramp(draw: Draw) -> Tensor:
-    """z climbs from -12 to 12 in steps of 1/128 and starts again; breaks element order: neighbours always differ."""
+    """z climbs from -12 to 12 in steps of 1/128, again and again; breaks the order of elements."""
     step = draw.index % 3073 - 1536
     return draw.scaled(step.abs().to(torch.float64) * 2.0**-7) + (step < 0).to(torch.int64) * draw.form.sign
 
 
 def constant(draw: Draw) -> Tensor:
-    """Every element the same point of the transition; breaks position: any difference is the position's fault."""
+    """Every element one point of the transition; breaks what depends on the position."""
     return transition(draw.at(torch.zeros_like(draw.index)))
 
 
 def ordered(draw: Draw) -> Tensor:
-    """Pattern i for element i (16 bits: all of them in 65,536; FP32: a stratified walk); breaks whatever was sampled.
+    """Pattern i for element i (FP32: a stratified walk instead); breaks whatever was only sampled.
 
-    For FP32 element i is i * 2654435769 mod 2^32, a bijection of the 2^32 patterns whose every prefix is spread
-    evenly (Weyl sequence of the golden ratio): 4,096 elements meet every sign and exponent.
+    With 16 bits, 65,536 elements are the whole domain. For FP32 element i is i * 2654435769 mod 2^32: a
+    bijection whose prefixes are spread evenly (golden ratio), so 4,096 elements meet every sign and exponent.
     """
     factor = 1 if draw.form.width == 16 else 2654435769
     return (draw.index * factor) & ((1 << draw.form.width) - 1)
@@ -145,7 +146,7 @@ _BLEND: Final[tuple[Distribution, ...]] = (
 
 
 def mixed(draw: Draw) -> Tensor:
-    """A hash-chosen blend of the finite families; breaks what any of them does, and lanes that infect each other."""
+    """A hash-chosen blend of the finite families; breaks what they break, and lanes that share a fate."""
     choice = draw.below("blend", len(_BLEND))
     result = torch.zeros_like(draw.index)
     for number, family in enumerate(_BLEND):
@@ -164,7 +165,9 @@ VALUES: Final[dict[str, Distribution]] = {
 }  # fmt: skip
 FINITE: Final[tuple[str, ...]] = tuple(n for n in VALUES if n not in ("masked", "specials", "bits", "domain"))
 
-_CHUNK: Final = 1 << 20  # elements built at once: bounds the FP64 and int64 scratch of tensors past 2^31 elements
+_CHUNK: Final = (
+    1 << 20
+)  # elements built at once: bounds the FP64 and int64 scratch of tensors past 2^31 elements
 
 
 def build(family: Distribution, draw: Draw, count: int) -> Tensor:
@@ -184,7 +187,7 @@ def literal(patterns: Sequence[int], dtype: str, device: torch.device | str = "c
 
 
 def domain(dtype: str, device: torch.device | str = "cpu") -> Tensor:
-    """All 65,536 values of a 16-bit dtype in the order of their patterns (NaN, inf included); ValueError for fp32."""
+    """All 65,536 values of a 16-bit dtype in the order of their patterns, NaN too; ValueError for fp32."""
     if dtype not in FORMATS or FORMATS[dtype].width != 16:
         raise ValueError(f"the whole domain of {dtype!r} is not listed: accepted are fp16, bf16")
     return from_bits(torch.arange(1 << 16, dtype=torch.int64, device=device), dtype)

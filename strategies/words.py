@@ -15,7 +15,7 @@ from torch import Tensor
 
 __all__ = ["key", "scalar", "words"]
 
-# SplitMix64: Steele, Lea, Flood, "Fast splittable pseudorandom number generators", OOPSLA 2014 (constants of mix13).
+# SplitMix64: Steele, Lea, Flood, "Fast splittable pseudorandom number generators", OOPSLA 2014.
 _GAMMA: Final = 0x9E3779B97F4A7C15
 _STEPS: Final = ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB))
 
@@ -35,7 +35,7 @@ def scalar(low: int, high: int, *parts: int | str) -> int:
 
 
 def words(index: Tensor, stream: int) -> Tensor:
-    """64-bit words (int64, any sign) for every index (int64) under a 64-bit key: SplitMix64 at position index + 1."""
+    """64-bit words (int64, any sign), one per index (int64): SplitMix64 seeded with the 64-bit key."""
     word = (index + 1) * _signed(_GAMMA) + _signed(stream)
     for shift, factor in _STEPS:
         word = (word ^ _shifted(word, shift)) * _signed(factor)
