@@ -1,0 +1,141 @@
+"""The Triton operator: argument checks, autograd and the launch of the two kernels."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import torch
+from torch import Tensor
+from torch.autograd import forward_ad
+
+from softcap.contract import DEFAULT_SOFTCAP, INPUT_DTYPES, check_cap, check_input
+from softcap.kernels import BLOCK, softcap_backward_kernel, softcap_forward_kernel
+from softcap.launch import Launcher
+
+# 256 threads with four elements each on both vendors: eight elements a thread are a longer chain of dependent
+# divisions and tanhs, which shows in decode-sized rows.
+NUM_WARPS = 4 if torch.version.hip else 8
+# 1 - t*t is an fma with fusion and a product and a difference without, and Triton changes its default.
+# Without it the gradient has the bits of the reference formula.
+ENABLE_FP_FUSION = False
+
+OPTIONS = {"num_warps": NUM_WARPS, "enable_fp_fusion": ENABLE_FP_FUSION}
+
+_forward_launcher = Launcher(softcap_forward_kernel, BLOCK, **OPTIONS)
+_backward_launcher = Launcher(softcap_backward_kernel, BLOCK, **OPTIONS)
+
+_FIRST_ORDER_ONLY = (
+    "TritonFinalLogitSoftcapOp supports first-order gradients only; "
+    "NativeFinalLogitSoftcapOp has those of second order too"
+)
+
+
+class _Softcap(torch.autograd.Function):
+    """Saves the contiguous input in its own dtype and recomputes tanh in the backward."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, softcap: float) -> Tensor:
+        ctx.softcap = softcap
+        ctx.save_for_backward(x)
+        return _forward(x, softcap)
+
+    @staticmethod
+    def backward(ctx: Any, grad_y: Tensor) -> tuple[Tensor, None]:
+        (x,) = ctx.saved_tensors
+        grad_x = _backward(x, grad_y, ctx.softcap)
+        # Gradients are enabled here exactly under create_graph.  once_differentiable looks at grad_y alone
+        # and lets a second derivative through x vanish silently when grad_y is constant.
+        if torch.is_grad_enabled():
+            grad_x = _FirstOrderOnly.apply(grad_x, x, grad_y)  # type: ignore[no-untyped-call]  # torch's
+        return grad_x, None
+
+
+class _FirstOrderOnly(torch.autograd.Function):
+    """The identity on ``grad_x``, tied to what it depends on, so that differentiating it is an error."""
+
+    @staticmethod
+    def forward(_ctx: Any, grad_x: Tensor, _x: Tensor, _grad_y: Tensor) -> Tensor:
+        return grad_x.view_as(grad_x)
+
+    @staticmethod
+    def backward(_ctx: Any, *_: Tensor) -> tuple[Tensor, ...]:
+        raise RuntimeError(_FIRST_ORDER_ONLY)
+
+
+def _plain(tensor: Tensor) -> Tensor:
+    """``tensor`` with its values in memory in order: contiguous, and not a lazily negated view."""
+    if tensor.is_contiguous() and not tensor.is_neg():
+        return tensor
+    return tensor.contiguous().resolve_neg()
+
+
+def _forward(x: Tensor, softcap: float) -> Tensor:
+    y = torch.empty_like(x, dtype=torch.float32)
+    _launch(_forward_launcher, (x, y), softcap)
+    return y
+
+
+def _backward(x: Tensor, grad_y: Tensor, softcap: float) -> Tensor:
+    x, grad_y = _plain(x), _plain(grad_y)  # hooks on saved tensors may give x back in another layout
+    grad_x = torch.empty_like(x)
+    _launch(_backward_launcher, (x, grad_y, grad_x), softcap)
+    return grad_x
+
+
+def _launch(launcher: Launcher, tensors: tuple[Tensor, ...], softcap: float) -> None:
+    n = tensors[0].numel()
+    if n == 0:
+        return
+    if tensors[0].get_device() == torch.cuda.current_device():
+        launcher(tensors, softcap, n)
+    else:
+        with torch.cuda.device(tensors[0].device):
+            launcher(tensors, softcap, n)
+
+
+class TritonFinalLogitSoftcapOp:
+    """``y = c * tanh(x / c)`` in FP32 with Triton kernels, for CUDA and ROCm tensors.
+
+    ``softcap``: any real number that is finite and positive in FP32, else ValueError; the attribute of that
+    name holds the FP32 value.  Inputs: FP16, BF16 or FP32 of any shape and layout, else TypeError; a tensor
+    that is not on a GPU is a RuntimeError.  Output: FP32, contiguous.  First-order gradients only:
+    differentiating a gradient raises RuntimeError.  Under ``torch.compile`` the operator runs outside the
+    compiled graph, with the same bits.
+    """
+
+    def __init__(self, softcap: object = DEFAULT_SOFTCAP) -> None:
+        self.softcap = check_cap(softcap)
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """``forward(x)``."""
+        return self.forward(x)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The capped values in FP32, in the shape of ``x`` and on its device."""
+        if torch.compiler.is_compiling():
+            return cast(Tensor, _outside_the_graph(x, self.softcap))
+        return _apply(x, self.softcap)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(softcap={self.softcap!r})"
+
+
+def _apply(x: Tensor, softcap: float) -> Tensor:
+    if getattr(x, "dtype", None) not in INPUT_DTYPES:
+        check_input(x)
+    if not x.is_cuda:
+        raise RuntimeError(
+            f"TritonFinalLogitSoftcapOp needs a CUDA or ROCm tensor, got one on {x.device}; "
+            "move it to a GPU or use NativeFinalLogitSoftcapOp"
+        )
+    x = _plain(x)
+    # A node is built only when a gradient can flow.  Under forward-mode AD it is built too, and says that
+    # it has no tangent, where a bare launch would drop the tangent in silence.
+    if (x.requires_grad and torch.is_grad_enabled()) or forward_ad._current_level >= 0:
+        return cast(Tensor, _Softcap.apply(x, softcap))  # type: ignore[no-untyped-call]  # torch's
+    return _forward(x, softcap)
+
+
+# Dynamo traces user kernels but cannot carry enable_fp_fusion: an inlined launch would have other gradient
+# bits.
+_outside_the_graph = torch.compiler.disable(_apply)  # type: ignore[no-untyped-call]  # torch's
