@@ -63,9 +63,12 @@ def accept(
     _expect(rule, got, truth)
     contract = contract or load_contract()
     got = got.detach()
-    verdict = _specification(got, truth, contract) if rule == "specification" else _margins(rule, got, truth, contract)
-    judged = verdict.judged if everywhere else verdict.judged & _domain(truth, contract)
-    return Acceptance(verdict.ok | ~judged, judged, verdict.flushed & judged, verdict.error, verdict.escalated)
+    if rule == "specification":
+        found = _specification(got, truth, contract)
+    else:
+        found = _margins(rule, got, truth, contract)
+    judged = found.judged if everywhere else found.judged & _domain(truth, contract)
+    return Acceptance(found.ok | ~judged, judged, found.flushed, found.error, found.escalated)
 
 
 def _expect(rule: str, got: Tensor, truth: Truth) -> None:
@@ -90,14 +93,14 @@ def _margins(rule: str, got: Tensor, truth: Truth, contract: Contract) -> Accept
     ok, escalated = _within_margin(got, truth, margin)
     where, right = special.verdicts(got, truth, contract.infinite_gradient_z)
     ok = torch.where(where, right, ok)
-    flushed, asked = _flushed(got, truth, (got == 0) & ~ok & ~where, contract.flush_below)
+    flushed, asked = _flushed(truth, (got == 0) & ~ok & ~where, contract.flush_below)
     ok = ok | flushed
     judged = torch.ones_like(ok)
     return Acceptance(ok, judged, flushed, _error(got, truth, ok, contract), escalated + asked)
 
 
 def _within_margin(got: Tensor, truth: Truth, margin: Margin) -> tuple[Tensor, int]:
-    """Where got is within the margin of the exact value; elements with special rules get an arbitrary answer."""
+    """Where got is within the margin of the exact value, where it is finite; and how many were escalated."""
     direct = truth.grad_y is None and got.dtype == torch.float32
     flat, floor = got.reshape(-1), margin.floor.expand(got.shape).reshape(-1)
     band = Band.around(truth.value.reshape(-1), truth.error.reshape(-1), margin, floor)
@@ -110,7 +113,7 @@ def _within_margin(got: Tensor, truth: Truth, margin: Margin) -> tuple[Tensor, i
     return ok.reshape(got.shape), len(rest)
 
 
-def _flushed(got: Tensor, truth: Truth, zero: Tensor, limit: float) -> tuple[Tensor, int]:
+def _flushed(truth: Truth, zero: Tensor, limit: float) -> tuple[Tensor, int]:
     """Where a zero that is too far from the exact value (`zero`) is accepted as a flush."""
     size = truth.value.abs()
     flushed = zero & (size + truth.error < limit)
@@ -135,7 +138,7 @@ def _error(got: Tensor, truth: Truth, ok: Tensor, contract: Contract) -> Tensor:
 
 
 def _specification(got: Tensor, truth: Truth, contract: Contract) -> Acceptance:
-    """The atol/rtol rows, against the exact value rounded once; what they do not judge is left to rule "ulp"."""
+    """The atol/rtol rows, against the exact value rounded once."""
     base = _margins("ulp", got, truth, contract)
     want, row = truth.rounded(got.dtype).to(torch.float64), contract.tolerance(got.dtype)
     atol = torch.full_like(want, row.atol)
@@ -144,8 +147,8 @@ def _specification(got: Tensor, truth: Truth, contract: Contract) -> Acceptance:
     near = (got.to(torch.float64) - want).abs() <= atol + row.rtol * want.abs()
     ok = torch.where(truth.is_nan, got.isnan(), near)
     judged = ~(base.flushed | _infinite(got, truth, contract))
-    escalated = int((round_once(truth.value - truth.error, got.dtype) != round_once(truth.value + truth.error, got.dtype)).sum())
-    return Acceptance(ok | ~judged, judged, base.flushed, base.error, escalated)
+    escalated = int(truth.undecided(got.dtype).sum())
+    return Acceptance(ok | ~judged, judged, base.flushed, base.error, base.escalated + escalated)
 
 
 def _infinite(got: Tensor, truth: Truth, contract: Contract) -> Tensor:

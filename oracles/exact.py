@@ -170,7 +170,7 @@ def _signed(
 
 def _tanh(z: Fraction, bits: int) -> Enclosure:
     if z <= _SERIES_BELOW:
-        return _series(z, bits, lambda k: _coefficient(k)).times(z)
+        return _series(z, bits, _coefficient).times(z)
     below = _exp_below_log2(z)
     if below > bits + 2:  # tanh z = 1 - 2e / (1 + e) with 0 < e < 2**-below
         return Enclosure(1 - Fraction(1, 1 << (bits + 1)), Fraction(1))
@@ -243,7 +243,7 @@ def _digits(value: Enclosure, digits: int) -> str | None:
 
 
 def _scientific(value: Fraction, digits: int, side: int) -> str:
-    """The decimal nearest to something just above (`side` +1) or below (-1) `value`; exact ties away from zero."""
+    """The decimal nearest to just above (`side` +1) or just below (-1) `value`; exact ties go outward."""
     magnitude = abs(value)
     if magnitude == 0:
         return "0"

@@ -28,14 +28,14 @@ WIDENING = 64.0
 """Factor between the proven bounds and the ones used: room for a vendor's tanh and cosh."""
 
 FAR = 300.0
-"""From this |x/c| on sech² is taken as 0: it is below 4 * exp(-600) < 2**-863, and cosh² nears its overflow."""
+"""From this |x/c| on sech² is taken as 0: it is below 4 * exp(-600) < 2**-863, and cosh² near overflow."""
 
 FAR_SECH2 = 2.0**-860
 """Absolute bound on sech² from `FAR` on. Below `FAR` g * sech² stays normal in FP64 for every FP32 g."""
 
 
 def forward_error(z: Tensor) -> Tensor:
-    """Relative bound on the error of `forward` at |x/c| = z."""
+    """Relative bound on the error of `forward` at |x/c| = z: the same everywhere."""
     return torch.full_like(z, WIDENING * 2.0**-50)
 
 
@@ -74,14 +74,14 @@ def gradient(x: Tensor, grad_y: Tensor, cap: float) -> Tensor:
     return sech2(x, cap) * grad_y.detach().to(torch.float64)
 
 
-def forward_bound(x: Tensor, cap: float, value: Tensor) -> Tensor:
-    """Absolute bound on the error of `forward`, given its value: FP64, 0 where the value is exact (±0, ±inf)."""
+def forward_bound(x: Tensor, value: Tensor) -> Tensor:
+    """Absolute bound on the error of `forward`, given its value: FP64; 0 where that is exact (±0, ±inf)."""
     exact = (x == 0) | ~x.isfinite()
-    return (value.abs() * (WIDENING * 2.0**-50)).masked_fill_(exact, 0.0)
+    return (value.abs() * forward_error(value)).masked_fill_(exact, 0.0)
 
 
 def gradient_bound(x: Tensor, grad_y: Tensor, cap: float, value: Tensor) -> Tensor:
-    """Absolute bound on the error of `gradient`, given its value: FP64, 0 where the value is exact or not finite."""
+    """Absolute bound on the error of `gradient`, given its value: FP64; 0 where that is exact."""
     z, upstream = scaled(x, cap).abs_(), grad_y.detach().to(torch.float64).abs()
     bound = torch.where(z >= FAR, upstream * FAR_SECH2, value.abs() * sech2_error(z))
     exact = (x == 0) | ~x.isfinite() | (grad_y == 0) | ~grad_y.isfinite()

@@ -50,7 +50,7 @@ def surely_within(got: Tensor, band: Band, direct: bool) -> Tensor:
         off = (got.to(torch.float64) - band.value).abs()
         return off * (1.0 + _SLACK) + band.error <= band.narrow
     near = band.narrow - band.error
-    return (got >= round_once(band.value - near, got.dtype)) & (got <= round_once(band.value + near, got.dtype))
+    return _bracketed(got, band.value, near)
 
 
 def possibly_within(got: Tensor, band: Band, direct: bool) -> Tensor:
@@ -59,7 +59,11 @@ def possibly_within(got: Tensor, band: Band, direct: bool) -> Tensor:
         off = (got.to(torch.float64) - band.value).abs()
         return off * (1.0 - _SLACK) - band.error <= band.wide
     far = band.wide + band.error
-    return (got >= round_once(band.value - far, got.dtype)) & (got <= round_once(band.value + far, got.dtype))
+    return _bracketed(got, band.value, far)
+
+
+def _bracketed(got: Tensor, value: Tensor, width: Tensor) -> Tensor:
+    return (got >= round_once(value - width, got.dtype)) & (got <= round_once(value + width, got.dtype))
 
 
 def exactly_within(

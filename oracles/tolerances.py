@@ -66,10 +66,11 @@ class Contract:
         return hashlib.sha256(canonical.encode()).hexdigest()
 
     def tolerance(self, dtype: torch.dtype, op_class: str = "elementwise") -> Tolerance:
-        """The specification's row for a compared tensor of `dtype`. Raises ValueError for an unknown op_class."""
+        """The specification's row for a compared tensor of `dtype`. ValueError for an unknown op_class."""
         classes = self.rows["specification"]
         if op_class not in classes:
-            raise ValueError(f"no tolerances for operator class {op_class!r}: there are {', '.join(sorted(classes))}")
+            known = ", ".join(sorted(classes))
+            raise ValueError(f"no tolerances for operator class {op_class!r}: there are {known}")
         row = classes[op_class][format_of(dtype).name]
         return Tolerance(float(row["atol"]), float(row["rtol"]))
 
@@ -145,7 +146,7 @@ class Contract:
         return float(low), float(high)
 
     def bitwise(self, law: str) -> int:
-        """How many elements may differ in bits under an invariance law; the default row for a law without its own."""
+        """How many elements may differ in bits under an invariance law (`default`: a law without a row)."""
         rows = self.rows["bitwise"]
         return int(rows.get(law, rows["default"]))
 
@@ -155,7 +156,7 @@ class Contract:
         return low <= cap <= high
 
     def judges(self, cap: float, grad_y: Tensor) -> Tensor:
-        """Where gradients are judged: bool, grad_y's shape. Zeros and non-finite values have rules of their own."""
+        """Where gradients are judged: bool, grad_y's shape. Zeros and non-finite values always are."""
         size = grad_y.detach().to(torch.float64).abs()
         (low, high), (least, most) = self.judged_grad_range, self.judged_product_range
         inside = (size >= low) & (size <= high) & (size * cap >= least) & (size * cap <= most)
@@ -163,7 +164,7 @@ class Contract:
 
 
 def load_contract(path: str | Path | None = None) -> Contract:
-    """The contract in a JSON file, or the one that ships. Raises ValueError that names the missing or wrong row."""
+    """The contract in a JSON file, or the one that ships. ValueError names a missing or wrong row."""
     return _shipped() if path is None else parse_contract(json.loads(Path(path).read_text()))
 
 
@@ -189,7 +190,7 @@ def parse_contract(rows: Mapping[str, Any]) -> Contract:
 def resolve_tolerance(
     dtype: torch.dtype | str, op_class: str = "elementwise", contract: Contract | None = None
 ) -> Tolerance:
-    """The specification's tolerance for a compared tensor of `dtype` (torch dtype, or "fp16", "bf16", "fp32")."""
+    """The specification's row for a compared tensor of `dtype` (torch's, or "fp16", "bf16", "fp32")."""
     if isinstance(dtype, str):
         by_name = {fmt.name: known for known, fmt in FORMATS.items()}
         if dtype not in by_name:
@@ -228,4 +229,5 @@ def _expect_numbers(where: str, value: object, pair: bool) -> None:
     numbers = value if pair and isinstance(value, (list, tuple)) else [value]
     good = all(isinstance(n, (int, float)) and not isinstance(n, bool) and math.isfinite(n) for n in numbers)
     if not good or len(numbers) != (2 if pair else 1):
-        raise ValueError(f"tolerance contract: {where} must be {'two numbers' if pair else 'a number'}, not {value!r}")
+        accepted = "two numbers" if pair else "a number"
+        raise ValueError(f"tolerance contract: {where} must be {accepted}, not {value!r}")

@@ -1,4 +1,4 @@
-"""What is true of a whole tensor: FP64 values with certified bounds, and the exact value of any one element."""
+"""The truth about a whole tensor: FP64 values with certified bounds, and any one element exactly."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Truth:
         x, cap = x.detach().clone(), cap_as_fp32(cap)
         if grad_y is None:
             value = fp64.forward(x, cap)
-            return cls(x, cap, None, value, fp64.forward_bound(x, cap, value))
+            return cls(x, cap, None, value, fp64.forward_bound(x, value))
         format_of(grad_y.dtype)
         if grad_y.shape != x.shape:
             raise ValueError(f"grad_y must have the shape of x, {tuple(x.shape)}, not {tuple(grad_y.shape)}")
@@ -61,23 +61,27 @@ class Truth:
         return x, None if self.grad_y is None else float(self.grad_y.reshape(-1)[flat_index].item())
 
     def exact(self, flat_index: int, bits: int = DEFAULT_BITS) -> Enclosure:
-        """The exact value of one element, enclosed. Raises ValueError where NaN or an infinity is the truth."""
+        """The exact value of one element, enclosed. ValueError where NaN or an infinity is the truth."""
         x, grad_y = self.arguments(flat_index)
         if grad_y is None:
             return exact.forward(x, self.cap, bits)
         return exact.gradient(x, grad_y, self.cap, bits)
 
     def explain(self, flat_index: int) -> str:
-        """The exact value of one element for a reader: 20 decimal digits and the nearest FP64 in hexadecimal."""
+        """The exact value of one element for a reader: 20 decimal digits, and the nearest FP64 in hex."""
         x, grad_y = self.arguments(flat_index)
         return exact.describe(x, self.cap, grad_y)
 
+    def undecided(self, dtype: torch.dtype) -> Tensor:
+        """Where value ± error does not tell the correctly rounded result: bool, x's shape."""
+        low, high = round_once(self.value - self.error, dtype), round_once(self.value + self.error, dtype)
+        return (low != high) & self.value.isfinite()
+
     def rounded(self, dtype: torch.dtype) -> Tensor:
         """The correctly rounded result: `dtype`, x's shape. What FP64 cannot decide is decided exactly."""
-        low, high = round_once(self.value - self.error, dtype), round_once(self.value + self.error, dtype)
         result = round_once(self.value, dtype)
         flat = result.view(-1)
-        for index in ((low != high) & self.value.isfinite()).reshape(-1).nonzero().flatten().tolist():
+        for index in self.undecided(dtype).reshape(-1).nonzero().flatten().tolist():
             x, grad_y = self.arguments(index)
             if grad_y is None:
                 flat[index] = exact.round_forward(x, self.cap, dtype)
