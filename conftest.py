@@ -1,4 +1,4 @@
-"""Pytest wiring, and nothing else: threads, the Hypothesis profile, and which tests a machine without a GPU leaves out."""
+"""Pytest wiring, and nothing else: threads, the Hypothesis profile, and tests that need a device."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ import hypothesis
 import pytest
 import torch
 
-# No deadline: a first call compiles, and a shared machine stalls. The rest stays as the machine's own profile has it.
+# No deadline: a first call compiles, and a shared machine stalls. The rest is the current profile's.
 hypothesis.settings.register_profile("softcap", deadline=None)
 hypothesis.settings.load_profile("softcap")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """One thread a worker, children included: two workers with two threads each are slower than with one (measured)."""
+    """One thread a worker, children included: measured, two workers are slower with two threads each."""
     if hasattr(config, "workerinput"):
         os.environ["OMP_NUM_THREADS"] = "1"
         torch.set_num_threads(1)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Deselect, in the open, what needs a device that is not there. Where one is demanded, leave it in to fail."""
+    """Deselect, in the open, what needs a device that is missing; where one is demanded, let it fail."""
     if torch.cuda.is_available() or os.environ.get("SOFTCAP_REQUIRE_GPU"):
         return
     out = [item for item in items if item.get_closest_marker("gpu")]

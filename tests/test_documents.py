@@ -12,7 +12,8 @@ CITATION = re.compile(r"BUGS\.md((?:,?(?: and)? #\d+)+)")
 def rows() -> list[list[str]]:
     """The cells of each numbered row of BUGS.md."""
     lines = (ROOT / "BUGS.md").read_text().splitlines()
-    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if re.match(r"\| \d+ \|", line)]
+    numbered = [line for line in lines if re.match(r"\| \d+ \|", line)]
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in numbered]
 
 
 def cited(text: str) -> set[int]:
@@ -34,7 +35,7 @@ def test_each_report_names_an_issue() -> None:
 def test_each_citation_leads_to_a_row() -> None:
     numbers = {int(row[0]) for row in rows()}
     folders = ("softcap", "oracles", "strategies", "invariance", "tests", "benchmarks")
-    files = [path for folder in folders for path in (ROOT / folder).rglob("*.py") if path.name != Path(__file__).name]
+    files = [path for folder in folders for path in (ROOT / folder).rglob("*.py") if path != Path(__file__)]
     lost = {str(path.relative_to(ROOT)): cited(path.read_text()) - numbers for path in files}
     assert {path: missing for path, missing in lost.items() if missing} == {}
 

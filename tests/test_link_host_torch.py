@@ -1,4 +1,4 @@
-"""tools/link_host_torch.py against hosts that are a few lines of shell: each refusal names what is missing."""
+"""tools/link_host_torch.py against hosts of a few lines of shell: each refusal names what is missing."""
 
 from __future__ import annotations
 
@@ -33,7 +33,8 @@ def answer(**other: Any) -> str:
 def run(asked: str, site: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     """The tool, told to write into `site`, with `asked` as the host."""
     command = [sys.executable, str(TOOL), "--site", str(site), *arguments]
-    return subprocess.run(command, env={**os.environ, "SOFTCAP_HOST_PYTHON": asked}, capture_output=True, text=True, check=False)
+    environment = {**os.environ, "SOFTCAP_HOST_PYTHON": asked}
+    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
 
 
 @pytest.mark.parametrize(
@@ -74,7 +75,8 @@ def test_a_good_host_is_lent(tmp_path: Path) -> None:
         (home / name).mkdir(parents=True)
         (home / name / "__init__.py").touch()
     package = {"version": "9.9", "home": str(home)}
-    done = run(str(host(tmp_path, "a banner\n" + answer(torch=package, triton=package, numpy=package))), site, "--require-gpu")
+    says = "a banner\n" + answer(torch=package, triton=package, numpy=package)
+    done = run(str(host(tmp_path, says)), site, "--require-gpu")
     assert done.stderr == ""
     assert done.returncode == 0
     assert [path.read_text() for path in site.glob("*.pth")] == [f"{home}\n"]
@@ -83,6 +85,6 @@ def test_a_good_host_is_lent(tmp_path: Path) -> None:
 
 
 def test_the_real_python_answers(tmp_path: Path) -> None:
-    """This Python as its own host: the probe runs, and says what the tool needs or which package is missing."""
+    """This Python as its own host: the probe runs, and tells all three or which package is missing."""
     done = run(sys.executable, tmp_path)
     assert f"lent by {sys.executable}: torch" in done.stdout or "cannot import t" in done.stderr
