@@ -32,7 +32,7 @@ class Case:
 
     `values` is a name in VALUES, or the literal bit patterns of all elements in logical order. `knobs` are
     further decisions, sorted by name: "grad_values" (in UPSTREAM, or "hashed": by the bits of x),
-    "grad_layout" (in LAYOUTS), "grad_bits" (literal FP32 patterns in logical order), and what a checker picks.
+    "grad_layout" (in LAYOUTS), "grad_bits" (literal FP32 patterns in logical order), or what a checker picks.
     """
 
     shape: tuple[int, ...]
@@ -116,13 +116,11 @@ class Case:
         record: dict[str, Any] = {"shape": list(self.shape), "dtype": self.dtype, "cap": self.cap}
         if self.layout != "contiguous":
             record["layout"] = self.layout
-        record["values"] = (
-            self.values if isinstance(self.values, str) else [hex(bits) for bits in self.values]
-        )
+        record["values"] = self.values if isinstance(self.values, str) else [*map(hex, self.values)]
         if self.seed:
             record["seed"] = self.seed
         if self.knobs:
-            record["knobs"] = {name: list(v) if isinstance(v, tuple) else v for name, v in self.knobs}
+            record["knobs"] = {name: [*map(hex, v)] if isinstance(v, tuple) else v for name, v in self.knobs}
         return json.dumps(record, separators=(",", ":"))
 
     @classmethod
@@ -187,7 +185,7 @@ def _check_fields(case: Case) -> None:
         raise ValueError(f"shape is {case.shape!r}: a tuple of sizes, 0 or more each, is needed")
     if case.dtype not in dtypes.DTYPES:
         raise ValueError(f"no dtype {case.dtype!r}: there are {', '.join(dtypes.DTYPES)}")
-    if case.layout not in LAYOUTS:
+    if case.layout not in tuple(LAYOUTS):
         raise ValueError(f"no layout {case.layout!r}: there are {', '.join(LAYOUTS)}")
     if not _is_count(case.seed):
         raise ValueError(f"seed is {case.seed!r}: an integer, 0 or more, is needed")

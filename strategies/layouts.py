@@ -2,7 +2,7 @@
 
 Each takes a tensor and gives a new one of the same shape and dtype that shares no memory with it. The values
 stay, except under `VALUE_CHANGING`, where several elements are one in memory. A layout that a shape has no
-room for falls back along `FALLBACK` (a 1-D "transposed" is "stepped", a 0-d one is "offset"): see `effective`.
+room for falls back along `FALLBACK` (a 1-D "transposed" is "stepped", a 0-d one "offset"): see `effective`.
 """
 
 from __future__ import annotations

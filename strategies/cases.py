@@ -1,0 +1,242 @@
+"""Hypothesis strategies over recipes, and `explore`: the only module that imports Hypothesis.
+
+Recipes are drawn, never tensors: they print, shrink and replay. Everything shrinks towards one element,
+contiguous, cap 30, seed 0. What is drawn for a seed depends on what else is imported (Hypothesis feeds
+constants of local modules into its draws): an exploration is evidence when it fails, not a list of inputs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import prod
+
+from hypothesis import HealthCheck, Phase, Verbosity, given, settings
+from hypothesis import seed as seeded
+from hypothesis import strategies as st
+from hypothesis.errors import Flaky, InvalidArgument
+
+from strategies.caps import CAPS, HIGHEST, LOWEST, Cap, as_fp32
+from strategies.case import Case, Knob
+from strategies.dtypes import DTYPES, FORMATS
+from strategies.layouts import LAYOUTS, applies
+from strategies.shapes import Shape, up_to
+from strategies.upstream import FINITE_UPSTREAM, UPSTREAM
+from strategies.values import FINITE, VALUES
+
+__all__ = ["caps", "cases", "dtypes", "explore", "layouts", "literals", "shapes", "upstreams", "values"]
+
+_LITERAL_ELEMENTS = (
+    16  # literal bits are drawn for tensors up to here: more is slow to shrink and says no more
+)
+
+
+def dtypes() -> st.SearchStrategy[str]:
+    """Names of input dtypes, the widest first."""
+    return st.sampled_from(DTYPES[::-1])
+
+
+def shapes(
+    *, min_elements: int = 0, max_elements: int = 2048, min_dims: int = 0, max_dims: int = 5
+) -> st.SearchStrategy[Shape]:
+    """Shapes within the limits: the listed families, and any sides. Shrinks towards () and sides of 1.
+
+    A shape without elements has sides of at most `max_elements` each. InvalidArgument for limits that no
+    shape can meet.
+    """
+    if not 0 <= min_elements <= max_elements:
+        raise InvalidArgument(f"{min_elements} to {max_elements} elements: need 0 <= min <= max")
+    if not 0 <= min_dims <= max_dims:
+        raise InvalidArgument(f"{min_dims} to {max_dims} dimensions: need 0 <= min <= max")
+    if max_dims == 0 and not min_elements <= 1 <= max_elements:
+        raise InvalidArgument(f"the 0-d shape has one element, which is not {min_elements} to {max_elements}")
+
+    def fits(shape: Shape) -> bool:
+        return min_elements <= prod(shape) <= max_elements and min_dims <= len(shape) <= max_dims
+
+    listed = [shape for shape in up_to(max_elements) if fits(shape)]
+    free = _free_shapes(min_elements, max_elements, min_dims, max_dims)
+    return st.one_of(free, st.sampled_from(listed)) if listed else free
+
+
+@st.composite
+def _free_shapes(
+    draw: st.DrawFn, min_elements: int, max_elements: int, min_dims: int, max_dims: int
+) -> Shape:
+    """Any sides in the room that is left; the last one drawn makes up for a minimum, and has any place."""
+    zero_dims_fit = min_elements <= 1 <= max_elements
+    rank = draw(st.integers(min_dims if zero_dims_fit else max(min_dims, 1), max_dims))
+    smallest, room, sides = min(min_elements, 1), max_elements, list[int]()
+    for _ in range(rank - 1):
+        sides.append(draw(st.integers(min(1, room), room) | st.integers(smallest, room)))
+        room //= max(sides[-1], 1)
+    if rank and min_elements > 0:
+        if prod(sides) * (max_elements // prod(sides)) < min_elements:
+            sides = [1] * len(sides)
+        low, high = -(-min_elements // prod(sides)), max_elements // prod(sides)
+        sides.insert(draw(st.integers(0, rank - 1)), draw(st.integers(low, high)))
+    elif rank:
+        sides.insert(
+            draw(st.integers(0, rank - 1)), draw(st.integers(min(1, room), room) | st.integers(0, room))
+        )
+    return tuple(sides)
+
+
+def layouts(*, shape: Shape | None = None) -> st.SearchStrategy[str]:
+    """Names of layouts, of those that a shape has room for when it is given; the plain one first."""
+    return st.sampled_from([name for name in LAYOUTS if shape is None or applies(name, shape)])
+
+
+def caps(*, min_value: float = LOWEST, max_value: float = HIGHEST) -> st.SearchStrategy[Cap]:
+    """Caps from `min_value` to `max_value`, of every family: ints, FP32 and FP64 floats. Shrinks towards 30.
+
+    InvalidArgument unless the ends are FP32 numbers, in order, and inside the judged range of 2^-60 to 2^60.
+    """
+    if not LOWEST <= min_value <= max_value <= HIGHEST:
+        raise InvalidArgument(
+            f"caps from {min_value} to {max_value}: need {LOWEST} <= min <= max <= {HIGHEST}"
+        )
+    if as_fp32(min_value) != min_value or as_fp32(max_value) != max_value:
+        raise InvalidArgument(f"caps from {min_value} to {max_value}: the ends must be FP32 numbers")
+    listed = [family(0, number) for family in CAPS.values() for number in range(10)]
+    inside = [cap for cap in listed if min_value <= cap <= max_value]
+    ranges: list[st.SearchStrategy[Cap]] = [
+        st.floats(min_value, max_value, width=32, allow_subnormal=False),
+        st.floats(min_value, max_value, allow_subnormal=False),
+    ]
+    if -(-min_value // 1) <= max_value // 1:
+        ranges.insert(0, st.integers(int(-(-min_value // 1)), int(max_value // 1)))
+    return st.one_of(*([st.sampled_from(inside)] if inside else []), *ranges)
+
+
+def values(*, finite: bool = False) -> st.SearchStrategy[str]:
+    """Names of distributions of x; with `finite`, of those without NaN and inf."""
+    return st.sampled_from(FINITE if finite else tuple(VALUES))
+
+
+def upstreams(*, finite: bool = True) -> st.SearchStrategy[str]:
+    """Names of distributions of grad_y; with `finite` (the default), of those without NaN and inf."""
+    return st.sampled_from(
+        FINITE_UPSTREAM if finite else (*FINITE_UPSTREAM, *UPSTREAM.keys() - {*FINITE_UPSTREAM})
+    )
+
+
+def literals(*, dtype: str, elements: int, finite: bool = False) -> st.SearchStrategy[tuple[int, ...]]:
+    """Tuples of bit patterns of a dtype, one for each element; with `finite`, without NaN and inf."""
+    if dtype not in DTYPES:
+        raise InvalidArgument(f"no dtype {dtype!r}: there are {', '.join(DTYPES)}")
+    form = FORMATS[dtype]
+    top = form.largest if finite else form.sign - 1
+    signed = st.builds(
+        lambda magnitude, sign: magnitude + sign * form.sign, st.integers(0, top), st.integers(0, 1)
+    )
+    return st.lists(signed, min_size=elements, max_size=elements).map(tuple)
+
+
+@st.composite
+def cases(
+    draw: st.DrawFn,
+    *,
+    dtype: str | None = None,
+    cap: Cap | None = None,
+    min_elements: int = 0,
+    max_elements: int = 2048,
+    finite: bool = False,
+    gradients: bool = True,
+) -> Case:
+    """Cases: shape, dtype, cap, layout, values, seed, and with `gradients` knobs of the upstream gradient.
+
+    What is given is not drawn. `finite` leaves NaN and inf out of x; grad_y is always in the judged domain.
+    InvalidArgument for limits that no shape can meet, ValueError for a dtype or cap that no case can have.
+    """
+    shape = draw(shapes(min_elements=min_elements, max_elements=max_elements))
+    chosen = draw(dtypes()) if dtype is None else dtype
+    named: st.SearchStrategy[str | tuple[int, ...]] = values(finite=finite)
+    if prod(shape) <= _LITERAL_ELEMENTS:
+        named |= literals(dtype=chosen, elements=prod(shape), finite=finite)
+    knobs: dict[str, Knob] = {}
+    if gradients:
+        drawn = {"grad_values": draw(upstreams()), "grad_layout": draw(layouts(shape=shape))}
+        knobs.update({name: knob for name, knob in drawn.items() if knob not in ("signed", "contiguous")})
+    return Case(
+        shape=shape,
+        dtype=chosen,
+        cap=draw(caps()) if cap is None else cap,
+        layout=draw(layouts(shape=shape)),
+        values=draw(named),
+        seed=draw(st.integers(0, 2**32 - 1)),
+        knobs=tuple(knobs.items()),
+    )
+
+
+class _Found(Exception):
+    """Raised from one place for every failure, so that Hypothesis takes them all for the same one."""
+
+
+class _Left(BaseException):
+    """Leaves Hypothesis at once: it neither shrinks nor repeats what is not an Exception."""
+
+
+def explore(
+    check: Callable[[Case], object],
+    strategy: st.SearchStrategy[Case],
+    *,
+    examples: int,
+    seed: int,
+    shrinks: int = 1000,
+) -> Case | None:
+    """Look for a case that `check` fails (AssertionError or False), and return it shrunk; None without one.
+
+    At most `examples` cases are tried before the first failure and `shrinks` after it. Prints nothing, keeps
+    no database. A failure that does not come back is returned as it was seen: a flaky failure is a failure.
+    Any other exception of `check` propagates at once.
+    """
+    if examples < 1:
+        raise InvalidArgument(f"examples is {examples}: at least 1 is needed")
+    hunt = _Hunt(check, shrinks)
+    quiet = settings(
+        database=None,
+        deadline=None,
+        max_examples=examples,
+        derandomize=False,
+        phases=(Phase.generate, Phase.shrink),
+        suppress_health_check=list(HealthCheck),
+        report_multiple_bugs=False,
+        print_blob=False,
+        verbosity=Verbosity.quiet,
+    )
+    try:
+        seeded(seed)(quiet(given(strategy)(hunt.once)))()
+    except (_Found, _Left, Flaky):
+        if hunt.crash is not None:
+            raise hunt.crash from None
+        if hunt.found is None:
+            raise
+    return hunt.found
+
+
+class _Hunt:
+    """What one exploration remembers between the calls of Hypothesis."""
+
+    def __init__(self, check: Callable[[Case], object], shrinks: int) -> None:
+        self.check, self.left = check, shrinks
+        self.found: Case | None = None
+        self.crash: Exception | None = None
+
+    def once(self, case: Case) -> None:
+        """Run the check on one case; after a failure, as long as there is something left to spend."""
+        if self.found is not None:
+            self.left -= 1
+            if self.left < 0:
+                raise _Left
+        if self._fails(case):
+            self.found = case
+            raise _Found
+
+    def _fails(self, case: Case) -> bool:
+        try:
+            return self.check(case) is False
+        except AssertionError:
+            return True
+        except Exception as error:  # noqa: BLE001 - kept whole and raised again outside Hypothesis
+            self.crash = error
+        raise _Left

@@ -1,0 +1,232 @@
+"""Making a failing case small, without Hypothesis and the same way every time.
+
+Greedy passes, each a few calls of the predicate: plain memory, few elements, literal bits, fewer of them,
+simpler ones. A change after which nothing fails is not taken, so the result fails whatever the fault was.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+import torch
+
+from strategies.case import Case
+from strategies.dtypes import FORMATS, TORCH, ordinal, to_bits
+from strategies.layouts import LAYOUTS
+
+__all__ = ["shrink"]
+
+_LITERAL_TRIED: Final = 4096  # elements up to which bits are written out, to look for the ones that matter
+_LITERAL_KEPT: Final = 64  # elements up to which a report's reader wants to see them
+_POLISHED: Final = 8  # elements whose bits are made simpler one by one
+
+
+def shrink(case: Case, fails: Callable[[Case], bool], *, budget: int, caps: bool = False) -> Case:
+    """The smallest case found that still fails, after at most `budget` calls of `fails`.
+
+    `case` itself is taken to fail and not tried again: a flaky failure must not get lost here. `caps` allows
+    a simpler cap too. Exceptions of `fails` propagate.
+    """
+    search = _Search(case, fails, budget)
+    _plain(search)
+    _smaller(search)
+    _literal(search)
+    if caps:
+        _any_of(search, "cap", [1.0, 30.0, 20.0, *_shorter_caps(search.best.cap)])
+    _plain(search)
+    return search.best
+
+
+class _Search:
+    """The best case so far, and what may still be spent."""
+
+    def __init__(self, case: Case, fails: Callable[[Case], bool], budget: int) -> None:
+        self.best, self.fails, self.left = case, fails, budget
+        self.seen = {case}
+
+    def attempt(self, **fields: Any) -> bool:
+        """Whether the best case with these fields fails too, and is the best now. Tries no case twice."""
+        candidate = self.best.replace(**fields)
+        if candidate in self.seen or self.left <= 0:
+            return False
+        self.left -= 1
+        self.seen.add(candidate)
+        if self.fails(candidate):
+            self.best = candidate
+            return True
+        return False
+
+
+def _any_of(search: _Search, field: str, choices: Sequence[Any]) -> bool:
+    """Take the first choice, simplest first, that still fails; stop at the one that is there already."""
+    for choice in choices:
+        if choice == getattr(search.best, field):
+            return False
+        if search.attempt(**{field: choice}):
+            return True
+    return False
+
+
+def _plain(search: _Search) -> None:
+    """No knobs, a contiguous layout (or the plainest that fails), seed 0."""
+    for name, _ in search.best.knobs:
+        search.attempt(knobs=search.best.with_knobs(**{name: None}).knobs)
+    _any_of(search, "layout", tuple(LAYOUTS))
+    grad_layout = search.best.knob("grad_layout", "contiguous")
+    for name in LAYOUTS:
+        if name == grad_layout or search.attempt(knobs=search.best.with_knobs(grad_layout=name).knobs):
+            break
+    search.attempt(seed=0)
+
+
+def _smaller(search: _Search) -> None:
+    """One dimension if that still fails, and then the shortest of every dimension, by bisection."""
+    if len(search.best.shape) != 1:
+        search.attempt(shape=(search.best.numel,))
+    for dim in range(len(search.best.shape)):
+        low, high = 0, search.best.shape[dim]  # below low it is not known to fail, at high it does
+        for size in (1, 2):
+            if size < high and _resize(search, dim, size):
+                high = size
+                break
+            low = max(low, min(size, high))
+        while high - low > 1 and search.left:
+            middle = (low + high) // 2
+            low, high = (low, middle) if _resize(search, dim, middle) else (middle, high)
+
+
+def _resize(search: _Search, dim: int, size: int) -> bool:
+    """Whether it still fails with only the first `size` along a dimension."""
+    old = search.best.shape
+    new = (*old[:dim], size, *old[dim + 1 :])
+    index = torch.arange(math.prod(old)).view(old).narrow(dim, 0, size).reshape(-1)
+    return search.attempt(shape=new, **_elements(search.best, index.tolist()))
+
+
+def _elements(case: Case, index: Sequence[int]) -> dict[str, Any]:
+    """The fields that hold literal bits, with only the elements of the index."""
+    fields: dict[str, Any] = {}
+    if isinstance(case.values, tuple):
+        fields["values"] = tuple(case.values[i] for i in index)
+    if isinstance(bits := case.knob("grad_bits", None), tuple):
+        fields["knobs"] = case.with_knobs(grad_bits=tuple(bits[i] for i in index)).knobs
+    return fields
+
+
+def _literal(search: _Search) -> None:
+    """Write the bits out and keep those that matter; with too many of them the place is at fault."""
+    if search.best.numel > _LITERAL_KEPT:
+        _any_of(search, "values", ("constant", "ramp"))
+    recipe = search.best
+    if (
+        recipe.numel > _LITERAL_TRIED
+        or recipe.numel == 0
+        or (recipe.values == "constant" and recipe.numel > _LITERAL_KEPT)
+    ):
+        return
+    plain = recipe.replace(layout="contiguous")
+    if isinstance(recipe.values, str) and not search.attempt(
+        values=tuple(to_bits(plain.x()).reshape(-1).tolist())
+    ):
+        return
+    _literal_gradient(search)
+    _drop(search, reserve=search.left // 3)
+    if search.best.numel > _LITERAL_KEPT:
+        search.best = recipe
+        return
+    _polish(search)
+
+
+def _literal_gradient(search: _Search) -> None:
+    """Gradients of 1, or else their bits: as sent for a result in the dtype of x, or in FP32."""
+    case = search.best
+    if case.knob("grad_bits", None) is not None or search.attempt(knobs=_gradients(case, grad_values="ones")):
+        return
+    for dtype in dict.fromkeys((TORCH[case.dtype], torch.float32)):
+        plain = case.with_knobs(grad_layout=None).grad_y(dtype)
+        bits = tuple(to_bits(plain.to(torch.float32)).reshape(-1).tolist())
+        if search.attempt(knobs=_gradients(case, grad_bits=bits)):
+            return
+
+
+def _gradients(case: Case, **knobs: Any) -> tuple[Any, ...]:
+    return case.with_knobs(**{"grad_values": None, "grad_bits": None, **knobs}).knobs
+
+
+def _drop(search: _Search, *, reserve: int) -> None:
+    """Delta debugging over the elements of a 1-D case: halves alone, then ever shorter runs taken out."""
+    if len(search.best.shape) != 1 and not search.attempt(shape=(search.best.numel,)):
+        return
+    while _half(search, reserve):
+        pass
+    run = search.best.numel // 2
+    while run and search.left > reserve:
+        start = 0
+        while start < search.best.numel and search.left > reserve:
+            count = search.best.numel
+            kept = [i for i in range(count) if not start <= i < start + run]
+            if not (kept and _keep(search, kept)):
+                start += run
+        run //= 2
+
+
+def _half(search: _Search, reserve: int) -> bool:
+    """Whether one half of the elements fails alone."""
+    count = search.best.numel
+    if count < 2 or search.left <= reserve:
+        return False
+    return _keep(search, range(count // 2)) or _keep(search, range(count // 2, count))
+
+
+def _keep(search: _Search, index: Sequence[int]) -> bool:
+    return search.attempt(shape=(len(index),), **_elements(search.best, index))
+
+
+def _polish(search: _Search) -> None:
+    """Simpler bits for each element: 0, 1, a power of two, a short significand; the gradient's too."""
+    if isinstance(search.best.values, tuple):
+        one = ordinal(1.0, search.best.dtype)
+        search.attempt(values=(one,) * search.best.numel)
+    for place in range(min(search.best.numel, _POLISHED)):
+        _polish_one(search, search.best.dtype, place, lambda case: case.values, lambda bits: {"values": bits})
+        _polish_one(search, "fp32", place, lambda case: case.knob("grad_bits", None), _grad_fields(search))
+
+
+def _grad_fields(search: _Search) -> Callable[[tuple[int, ...]], dict[str, Any]]:
+    return lambda bits: {"knobs": search.best.with_knobs(grad_bits=bits).knobs}
+
+
+def _polish_one(
+    search: _Search,
+    dtype: str,
+    place: int,
+    read: Callable[[Case], object],
+    write: Callable[[tuple[int, ...]], dict[str, Any]],
+) -> None:
+    """The simplest pattern in one place that still fails, of those simpler than the one that is there."""
+    bits = read(search.best)
+    if not isinstance(bits, tuple):
+        return
+    for simpler in _simpler(bits[place], dtype):
+        if search.attempt(**write((*bits[:place], simpler, *bits[place + 1 :]))):
+            return
+
+
+def _simpler(bits: int, dtype: str) -> list[int]:
+    """Simpler patterns than the one given, the simplest first."""
+    form = FORMATS[dtype]
+    magnitude, mantissa = bits & (form.sign - 1), form.digits - 1
+    whole = [0, ordinal(1.0, dtype)]
+    if magnitude >= form.infinity:
+        whole += [form.infinity, form.quiet_nan]
+    cuts = [(magnitude >> k) << k for k in range(mantissa, 0, -1)]
+    ranked = dict.fromkeys([*whole, *cuts, magnitude, *(cut | bits & form.sign for cut in cuts), bits])
+    return list(ranked)[: list(ranked).index(bits)]
+
+
+def _shorter_caps(cap: float) -> list[float]:
+    """The cap with ever more of its significant bits, from one on."""
+    mantissa, exponent = math.frexp(cap)
+    return [math.ldexp(round(mantissa * 2**digits), exponent - digits) for digits in range(1, 24)]
