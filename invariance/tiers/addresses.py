@@ -1,0 +1,139 @@
+"""The address check: every lane of every access must fall inside the tensor that its pointer came from."""
+
+from __future__ import annotations
+
+import mmap
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+import triton.runtime.interpreter as triton_interpreter
+from torch import Tensor
+
+from invariance.tiers.patches import Patches
+
+_ACCESSES = (  # method, where its pointers and its mask stand, what it is called in the message
+    ("create_masked_load", 0, 1, "load"),
+    ("create_masked_store", 0, 2, "store"),
+    ("create_atomic_rmw", 1, 3, "atomic"),
+    ("create_atomic_cas", 0, None, "atomic"),
+)
+# What makes a pointer out of a pointer: the result points into the same tensor.
+_DERIVATIONS = (
+    "create_addptr", "create_splat", "create_broadcast", "create_expand_dims", "create_reshape", "create_trans",
+    "create_bitcast",
+)  # fmt: skip
+
+
+class OutOfBounds(RuntimeError):
+    """Lanes of one access fell outside the tensor.
+
+    ``what`` (load, store, atomic), ``tensor`` (parameter name), ``offset`` (first bad lane, in elements
+    from the tensor's first one, may be negative), ``address``, ``lanes`` and ``active`` (bad and all active
+    lanes), ``program`` (x, y, z).
+    """
+
+    def __init__(
+        self, what: str, extent: Extent, offset: int, address: int, lanes: int, active: int, program: Any
+    ) -> None:
+        self.what, self.tensor, self.offset, self.address = what, extent.name, offset, address
+        self.lanes, self.active, self.program = lanes, active, program
+        super().__init__(
+            f"{what}: {lanes} of {active} active lanes outside {extent}; the first at element offset {offset}, "
+            f"address {address:#x}, program {program}"
+        )
+
+
+@dataclass(frozen=True)
+class Extent:
+    """The bytes ``[start, stop)`` from the first to the last element of a tensor argument."""
+
+    name: str
+    start: int
+    stop: int
+    dtype: torch.dtype
+
+    @classmethod
+    def of(cls, name: str, tensor: Tensor) -> Extent:
+        """From the first to the last element of ``tensor`` as viewed, gaps between its strides included."""
+        reach = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
+        elements = reach + 1 if tensor.numel() else 0
+        start = tensor.data_ptr()
+        return cls(name, start, start + elements * tensor.element_size(), tensor.dtype)
+
+    def outside(self, pointers: np.ndarray, width: int) -> np.ndarray:
+        """Which of the addresses (uint64) have a byte of their ``width`` outside."""
+        inside = (pointers >= np.uint64(self.start)) & (pointers + np.uint64(width) <= np.uint64(self.stop))
+        outside: np.ndarray = np.logical_not(inside)
+        return outside
+
+    def __str__(self) -> str:
+        elements = (self.stop - self.start) // self.dtype.itemsize
+        return f"{self.name} ({self.dtype}, {elements} elements from {self.start:#x})"
+
+
+def check_accesses(patches: Patches, extents: Callable[[], Sequence[Extent]]) -> None:
+    """Have the interpreter check each access against the extents of the launch that is running."""
+    builder = triton_interpreter.interpreter_builder
+    for method in _DERIVATIONS:
+        patches.set(builder, method, _deriving(getattr(builder, method)))
+    for method, pointers_at, mask_at, what in _ACCESSES:
+        patches.set(builder, method, _checked(getattr(builder, method), pointers_at, mask_at, what, extents))
+
+
+def mark(handle: Any, extent: Extent) -> None:
+    """Remember at a pointer's handle which tensor it points into."""
+    handle.extent = extent
+
+
+def virtual_tensor(elements: int, dtype: torch.dtype) -> Tensor:
+    """A 1-D tensor of zeros whose memory exists only where it is touched, for tests past 2**31 elements.
+
+    Linux only; raises OSError where the address space is limited.
+    """
+    flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | getattr(mmap, "MAP_NORESERVE", 0x4000)
+    return torch.frombuffer(mmap.mmap(-1, elements * dtype.itemsize, flags=flags), dtype=dtype)
+
+
+def _deriving(original: Callable[..., Any]) -> Callable[..., Any]:
+    def derive(*args: Any, **kwargs: Any) -> Any:
+        result = original(*args, **kwargs)
+        for arg in args:
+            if hasattr(arg, "extent"):
+                result.extent = arg.extent
+                break
+        return result
+
+    return derive
+
+
+def _checked(
+    original: Callable[..., Any],
+    pointers_at: int,
+    mask_at: int | None,
+    what: str,
+    extents: Callable[[], Sequence[Extent]],
+) -> Callable[..., Any]:
+    def access(*args: Any, **kwargs: Any) -> Any:
+        pointers = args[pointers_at]
+        known = (pointers.extent,) if hasattr(pointers, "extent") else extents()
+        _check(what, pointers, None if mask_at is None else args[mask_at].data, known)
+        return original(*args, **kwargs)
+
+    return access
+
+
+def _check(what: str, pointers: Any, mask: np.ndarray | None, extents: Sequence[Extent]) -> None:
+    addresses = pointers.data if mask is None else pointers.data[np.broadcast_to(mask, pointers.data.shape)]
+    width = max(1, pointers.get_element_ty().primitive_bitwidth // 8)
+    bad = np.ones(addresses.shape, dtype=bool)
+    for extent in extents:
+        bad &= extent.outside(addresses, width)
+    if bad.any():
+        address = int(addresses[bad].flat[0])
+        extent = extents[0] if extents else Extent("no tensor", 0, 0, torch.uint8)
+        offset = (address - extent.start) // extent.dtype.itemsize
+        program = triton_interpreter.interpreter_builder.grid_idx
+        raise OutOfBounds(what, extent, offset, address, int(bad.sum()), addresses.size, program)
