@@ -1,0 +1,288 @@
+"""The subject: a kernel given by import path, and the pure map that it is at one cap and in one pass."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import inspect
+import os
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import torch
+from torch import Tensor
+
+PASSES = ("forward", "inference", "backward")
+
+Operator = Callable[[Tensor], Tensor]
+
+# The names that need no import path. `registry` and `triton-interpreted` are factories made for a device.
+SHORT_NAMES = {
+    "native": "softcap.reference:NativeFinalLogitSoftcapOp",
+    "native-fp32": "softcap.reference:NativeFinalLogitSoftcapOp.forward_fp32",
+    "triton": "softcap.triton_op:TritonFinalLogitSoftcapOp",
+    "triton-interpreted": "invariance.tiers.interpreter:InterpretedTritonOp",
+    "registry": "softcap.registry:registered",
+}
+
+
+class CandidateNotLoadable(Exception):
+    """The import path leads to nothing that can be judged; the message says what was tried."""
+
+
+class CandidateRaised(Exception):
+    """The candidate raised where it had to return; `__cause__` is what it raised."""
+
+
+class GraphLost(CandidateRaised):
+    """The output of a differentiable candidate does not lead back to its input."""
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A softcap kernel.
+
+    `factory(cap)` gives an operator, a callable from one tensor to one tensor. `convention` is how the
+    author's object is called: "operator" (`target(softcap=c)(x)`), "function" (`target(x, c)`) or
+    "instance" (`target(x)`, whose own cap is `fixed_cap`). `spec` and `device` load it again in another process.
+    """
+
+    name: str
+    factory: Callable[[float | int], Operator]
+    convention: str
+    fixed_cap: float | None = None
+    spec: str = ""
+    device: str = "cpu"
+
+    def map(self, cap: float | int, pass_: str) -> Map:
+        """This candidate at `cap` in `pass_`; raises CandidateRaised when its constructor raises."""
+        return Map(self, _calling(self.factory, cap), cap, pass_)
+
+
+@dataclass(frozen=True)
+class Map:
+    """A candidate at one cap and in one pass: a pure function of tensors.
+
+    forward and inference: `f(x) -> y`. backward: `f(x, grad_y) -> grad_x`. `forward` runs with autograd
+    recording, `inference` under `torch.no_grad()`; results are detached.
+    """
+
+    candidate: Candidate
+    op: Operator
+    cap: float | int
+    pass_: str
+
+    def under(self, pass_: str) -> Map:
+        """The same operator in another pass."""
+        return replace(self, pass_=pass_)
+
+    def at(self, cap: float | int) -> Map:
+        """The same candidate, constructed anew at another cap."""
+        return self.candidate.map(cap, self.pass_)
+
+    def __call__(self, x: Tensor, grad_y: Tensor | None = None) -> Tensor:  # noqa: D102 - the class says it
+        if self.pass_ == "backward":
+            assert grad_y is not None, "the backward map takes (x, grad_y)"
+            return self.gradient(*self.graph(x), grad_y)
+        if self.pass_ == "inference":
+            with torch.no_grad():
+                return _tensor(_calling(self.op, x.detach()))
+        return self.graph(x)[1].detach()
+
+    def graph(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """`(leaf, y)`: x as a leaf that requires grad, sharing x's memory, and the recorded output."""
+        with torch.enable_grad():
+            leaf = x.detach().requires_grad_()
+            return leaf, _calling(self.op, leaf)
+
+    def gradient(self, leaf: Tensor, y: Tensor, grad_y: Tensor, *, retain_graph: bool = False) -> Tensor:
+        """The gradient of `(y * grad_y).sum()` at `leaf`; raises GraphLost when y does not depend on it."""
+        if not y.requires_grad:
+            raise GraphLost("the output does not require grad although the input does")
+        (grad_x,) = _calling(
+            torch.autograd.grad, y, leaf, grad_y, retain_graph=retain_graph, allow_unused=True
+        )
+        if grad_x is None:
+            raise GraphLost("the output's graph does not reach the input")
+        return _tensor(grad_x)
+
+    def out_dtype(self, dtype: torch.dtype, device: torch.device | str) -> torch.dtype:
+        """The dtype of y for inputs of `dtype`, asked of four elements."""
+        return self.under("inference")(torch.zeros(4, dtype=dtype, device=device)).dtype
+
+
+def _tensor(result: object) -> Tensor:
+    if not isinstance(result, Tensor):
+        raise CandidateRaised(f"returned {type(result).__name__}, not a tensor")
+    return result
+
+
+def _calling(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """Call the author's code; whatever it raises becomes CandidateRaised."""
+    try:
+        result = function(*args, **kwargs)
+    except Exception as error:
+        raise CandidateRaised(
+            f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error).strip() else ''}"
+        ) from error
+    if args and isinstance(args[0], Tensor) and function is not torch.autograd.grad:
+        _tensor(result)
+    return result
+
+
+def load(spec: str, device: str = "cpu") -> Candidate:
+    """The candidate that `spec` names.
+
+    spec: `pkg.mod:attr`, `path/file.py:attr` (attr may be dotted, `Class.method` is the bound method of a
+    constructed object), a short name (see SHORT_NAMES) or a stable operator name of `softcap.registry`.
+    Raises CandidateNotLoadable with the reason and what exists.
+    """
+    path = SHORT_NAMES.get(spec) or _stable_names().get(spec) or spec
+    source, _, attribute = path.partition(":")
+    if not source or not attribute:
+        raise CandidateNotLoadable(
+            f"candidate {spec!r} is neither 'pkg.mod:attr', 'path/file.py:attr' nor one of "
+            f"{', '.join(sorted(SHORT_NAMES))}"
+        )
+    module = _import(source, spec)
+    if spec == "registry":
+        factory = _by_keyword(_attribute(module, attribute, spec)("final_logit_softcap", device))
+        return Candidate(spec, factory, "operator", spec=spec, device=device)
+    return replace(_adapt(display_name(spec), module, attribute), spec=spec, device=device)
+
+
+def display_name(spec: str) -> str:
+    """How reports name a candidate: a file is named relative to the working directory, or by its name."""
+    source, colon, attribute = spec.partition(":")
+    if not source.endswith(".py") or not os.path.isabs(source):
+        return spec
+    try:
+        return f"{Path(source).relative_to(Path.cwd())}{colon}{attribute}"
+    except ValueError:
+        return f"{Path(source).name}{colon}{attribute}"
+
+
+def _stable_names() -> dict[str, str]:
+    try:
+        names = importlib.import_module("softcap.registry").STABLE_NAMES
+    except ImportError:  # the suite also works beside a vendored operator
+        return {}
+    return dict(names)
+
+
+def _import(source: str, spec: str) -> ModuleType:
+    try:
+        return _import_file(Path(source)) if source.endswith(".py") else _import_module(source)
+    except CandidateNotLoadable:
+        raise
+    except (Exception, SystemExit) as error:
+        raise CandidateNotLoadable(
+            f"candidate {spec!r}: importing {source} raised {type(error).__name__}: {error}"
+        ) from error
+
+
+def _import_module(name: str) -> ModuleType:
+    if os.getcwd() not in sys.path:  # as `python -m` does: a console script does not put it there
+        sys.path.insert(0, os.getcwd())
+    return importlib.import_module(name)
+
+
+def _import_file(path: Path) -> ModuleType:
+    if not path.is_file():
+        raise CandidateNotLoadable(f"candidate file {path} does not exist")
+    name = "softcap_candidate_" + "".join(c if c.isalnum() else "_" for c in str(path.resolve()))
+    if name in sys.modules:
+        return sys.modules[name]
+    folder = str(path.resolve().parent)
+    if folder not in sys.path:  # a candidate may import its neighbours
+        sys.path.append(folder)
+    specification = importlib.util.spec_from_file_location(name, path)
+    assert specification is not None
+    assert specification.loader is not None
+    module = importlib.util.module_from_spec(specification)
+    sys.modules[name] = module
+    try:
+        specification.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[name]
+        raise
+    return module
+
+
+def _attribute(owner: Any, dotted: str, spec: str) -> Any:
+    for part in dotted.split("."):
+        if not hasattr(owner, part):
+            known = [name for name in dir(owner) if not name.startswith("_")]
+            where = getattr(owner, "__name__", owner)
+            raise CandidateNotLoadable(
+                f"candidate {spec!r}: {where} has no {part!r}; it has {', '.join(known[:12]) or 'nothing'}"
+            )
+        owner = getattr(owner, part)
+    return owner
+
+
+def _adapt(name: str, module: ModuleType, dotted: str) -> Candidate:
+    head, _, method = dotted.rpartition(".")
+    if (
+        head
+        and inspect.isclass(owner := _attribute(module, head, name))
+        and inspect.isfunction(inspect.getattr_static(owner, method, None))
+    ):
+        build = _by_keyword(owner)
+        return Candidate(name, lambda cap: getattr(build(cap), method), "operator")
+    target = _attribute(module, dotted, name)
+    if not callable(target):
+        raise CandidateNotLoadable(
+            f"candidate {name!r} is {type(target).__name__}, not a class, a factory, a function or a callable object"
+        )
+    return adapt(name, target)
+
+
+def adapt(name: str, target: Any) -> Candidate:
+    """A candidate around an object at hand: a class or factory, a function of (x, cap), or an instance."""
+    if inspect.isclass(target) or _takes_the_cap_first(target):
+        return Candidate(name, _by_keyword(target), "operator")
+    fixed = getattr(target, "softcap", getattr(target, "cap", None))
+    if not inspect.isroutine(target) and isinstance(fixed, (int, float)) and not isinstance(fixed, bool):
+        return Candidate(name, lambda cap: target, "instance", float(fixed))  # noqa: ARG005 - judged at its own cap
+    if _positional(target) >= 2:
+        return Candidate(name, lambda cap: lambda x: target(x, cap), "function")
+    raise CandidateNotLoadable(
+        f"candidate {name!r} takes no cap: give a class or factory called as factory(softcap=c), "
+        "a function called as f(x, c), or a configured object with a .softcap"
+    )
+
+
+def _parameters(target: Any) -> list[inspect.Parameter] | None:
+    try:
+        return list(inspect.signature(target).parameters.values())
+    except (TypeError, ValueError):  # builtins and some torch.ops carry no signature
+        return None
+
+
+_POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+
+
+def _positional(target: Any) -> int:
+    parameters = _parameters(target)
+    if parameters is None or any(p.kind is inspect.Parameter.VAR_POSITIONAL for p in parameters):
+        return 2
+    return sum(p.kind in _POSITIONAL for p in parameters)
+
+
+def _takes_the_cap_first(target: Any) -> bool:
+    parameters = _parameters(target) or []
+    return bool(parameters) and inspect.isroutine(target) and parameters[0].name in ("softcap", "cap", "c")
+
+
+def _by_keyword(target: Any) -> Callable[[float | int], Operator]:
+    """`factory(softcap=c)`; positionally where the author calls the parameter something else."""
+    parameters = _parameters(target)
+    keyword = parameters is None or any(
+        p.name == "softcap" or p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters
+    )
+    return (lambda cap: target(softcap=cap)) if keyword else target

@@ -1,0 +1,115 @@
+"""The laws.
+
+A law is one plain function under `@checker`: its name is its id, its docstring's first line its statement.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Protocol
+
+from torch import Tensor
+
+from invariance.candidate import PASSES, Map
+from invariance.judge import Claim
+
+DTYPES = ("fp16", "bf16", "fp32")
+
+
+class Pick(Protocol):
+    """`pick(name, lo, hi)`: an integer in [lo, hi] that the case alone decides."""
+
+    def __call__(self, name: str, low: int, high: int, /) -> int:
+        """An integer from low to high, both included."""
+        ...
+
+
+Checker = Callable[[Map, tuple[Tensor, ...], Pick], Iterator[Claim]]
+
+
+@dataclass(frozen=True)
+class Law:
+    """A checker with what the plan must know of it.
+
+    judgement: "accuracy" or "invariance". passes, dtypes: where it is stated. each_cap: one cell a cap, or one
+    cell in all (at the first cap). inputs: the family of cases, a key of `invariance.plan.FAMILIES`. applies:
+    given the calling convention, why the candidate is outside the law, or None. device: judged on an accelerator only.
+    bugs: public reports that the law answers. explored: Hypothesis adds cases to the plan's.
+    """
+
+    id: str
+    check: Checker
+    judgement: str
+    passes: tuple[str, ...]
+    dtypes: tuple[str, ...]
+    each_cap: bool
+    inputs: str
+    applies: Callable[[str], str | None]
+    device: bool
+    bugs: tuple[str, ...]
+    explored: bool
+
+    @property
+    def statement(self) -> str:
+        """What the law says, in one line."""
+        return (self.check.__doc__ or "").strip().splitlines()[0]
+
+    def verdict(self, pass_: str) -> str:
+        """FA, FI, GA or GI."""
+        return ("G" if pass_ == "backward" else "F") + ("A" if self.judgement == "accuracy" else "I")
+
+
+LAWS: dict[str, Law] = {}
+
+# Laws are grouped by what they hold still; `device` needs an accelerator.
+_MODULES = ("transforms", "calls", "accuracy", "analytic", "hygiene", "device")
+
+
+def every_candidate(convention: str) -> str | None:  # noqa: ARG001 - the default of `applies`
+    """No candidate is outside the law."""
+    return None
+
+
+def constructed_candidates(convention: str) -> str | None:
+    """Only a class or factory is constructed with a cap, and can refuse one."""
+    if convention in ("operator", "unknown"):
+        return None
+    return f"the candidate is a {convention}: nothing is constructed with a cap"
+
+
+def checker(
+    judgement: str,
+    *,
+    passes: tuple[str, ...] = PASSES,
+    dtypes: tuple[str, ...] = DTYPES,
+    each_cap: bool = True,
+    inputs: str = "general",
+    applies: Callable[[str], str | None] = every_candidate,
+    device: bool = False,
+    bugs: tuple[str, ...] = (),
+    explored: bool | None = None,
+) -> Callable[[Checker], Checker]:
+    """Register a law under its function's name; a taken name, a wrong judgement and a missing docstring are errors."""
+    if judgement not in ("accuracy", "invariance"):
+        raise ValueError(f"judgement {judgement!r} is not 'accuracy' or 'invariance'")
+
+    def register(check: Checker) -> Checker:
+        name = check.__name__
+        if name in LAWS:
+            raise ValueError(f"two laws are called {name!r}")
+        if not (check.__doc__ or "").strip():
+            raise ValueError(f"law {name!r} states nothing: give it a docstring")
+        seen = inputs == "general" if explored is None else explored
+        LAWS[name] = Law(name, check, judgement, passes, dtypes, each_cap, inputs, applies, device, bugs, seen)
+        return check
+
+    return register
+
+
+def load_laws() -> dict[str, Law]:
+    """Every law of the suite, by id."""
+    for module in _MODULES:
+        importlib.import_module(f"invariance.checkers.{module}")
+    return LAWS

@@ -1,0 +1,84 @@
+"""replay: one failure again, from the line that the report printed."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+from invariance.candidate import PASSES
+from invariance.checkers import load_laws
+from invariance.environment import NoSuchDevice, resolve_device
+from invariance.process import Job, run_job
+from invariance.usage import UsageError
+from strategies.case import Case
+
+HELP = "judge one failing case again"
+_KEYS = ("candidate", "law", "pass", "case")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The command's flags."""
+    parser.add_argument(
+        "recipe", metavar="CASE", help="the JSON that a report's replay line holds, or a file of such lines"
+    )
+    parser.add_argument("--candidate", help="judge this candidate on the case instead")
+    parser.add_argument("--timeout", type=float, default=60.0, metavar="S", help="seconds (default: 60)")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Judge each recipe again: 0 where all pass now, 1 where one fails."""
+    texts = Path(options.recipe).read_text().splitlines() if _is_file(options.recipe) else [options.recipe]
+    recipes = [_read(text) for text in texts if text.strip() and not text.startswith("#")]
+    if not recipes:
+        raise UsageError(f"{options.recipe!r} holds no case")
+    return max(_replay(recipe, options) for recipe in recipes)
+
+
+def _is_file(text: str) -> bool:
+    return not text.lstrip().startswith("{") and len(text) < 4096 and Path(text).is_file()
+
+
+def _read(text: str) -> dict[str, Any]:
+    try:
+        recipe = json.loads(text)
+        assert isinstance(recipe, dict)
+    except (ValueError, AssertionError):
+        raise UsageError(
+            f"not a case: {text[:60]!r}; give the JSON of a report's replay line, or a file of such lines"
+        ) from None
+    missing = [key for key in _KEYS if key not in recipe]
+    if missing:
+        raise UsageError(f"the case lacks {', '.join(missing)}; it needs {', '.join(_KEYS)}")
+    if recipe["law"] not in load_laws():
+        raise UsageError(f"law {recipe['law']!r} is unknown: there are {', '.join(sorted(load_laws()))}")
+    if recipe["pass"] not in PASSES:
+        raise UsageError(f"pass {recipe['pass']!r} is unknown: there are {', '.join(PASSES)}")
+    try:
+        Case.loads(json.dumps(recipe["case"]))
+    except ValueError as error:
+        raise UsageError(f"the case cannot be built: {error}") from error
+    return recipe
+
+
+def _replay(recipe: dict[str, Any], options: argparse.Namespace) -> int:
+    try:
+        device = resolve_device(recipe.get("device", "cpu"))
+    except NoSuchDevice as error:
+        raise UsageError(str(error)) from error
+    kwargs = {
+        "spec": options.candidate or recipe["candidate"],
+        "law": recipe["law"],
+        "pass_": recipe["pass"],
+        "case": Case.loads(json.dumps(recipe["case"])).dumps(),
+        "device": device,
+    }
+    outcome = run_job(Job("invariance.run:judge_text", kwargs, options.timeout))
+    if outcome.kind == "done":
+        print(outcome.value)
+        return 1 if outcome.value.failed else 0
+    if outcome.kind == "raised":
+        raise UsageError((outcome.failure or "").strip().splitlines()[-1].partition(": ")[2])
+    print(f"FAIL {recipe['law']} · {recipe['pass']}: {outcome.failure}")
+    return 1

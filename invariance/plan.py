@@ -1,0 +1,197 @@
+"""Which cells there are, and which cases each is judged on. Fixed by (settings, seed): no clock, no Hypothesis.
+
+pytest parametrises over `cells`, the command loops over it, and both judge `cases(cell, ...)`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+from invariance.checkers import DTYPES, LAWS, Law, load_laws
+from invariance.verdict import Cell
+from strategies.case import Case
+from strategies.layouts import LAYOUTS
+from strategies.shapes import Shape, up_to
+from strategies.upstream import UPSTREAM
+from strategies.values import VALUES
+
+PROFILES = ("quick", "default", "thorough")
+DEFAULT_CAPS: tuple[float | int, ...] = (20.0, 30.0)
+
+# One shape or more of every family in strategies.shapes: ends of vectors, of blocks and of row counts, 0-d and empty
+# ones. `thorough` takes all of them.
+_QUICK: tuple[Shape, ...] = ((), (0,), (1,), (7,), (9,), (3, 5), (2, 3, 5), (257, 3), (1025,))
+_DEFAULT: tuple[Shape, ...] = (
+    *_QUICK, (3, 0), (8,), (17,), (1, 7), (2, 2, 3, 5), (2, 1, 3, 2, 7), (255,), (256,), (257,), (1023,), (1024,),
+    (2049,), (255, 3), (256, 3), (2, 384), (2, 3, 1003),
+    (65537,),
+)  # fmt: skip
+LARGEST_SEAM = 1 << 17  # elements
+
+# Cases drawn by hash on top of the seams, and examples that exploration adds to a law and pass.
+DRAWN = {"quick": 2, "default": 6, "thorough": 60}
+EXPLORED = {"quick": 4, "default": 25, "thorough": 200}
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What was asked for. Only what changes a verdict or its numbers stands here."""
+
+    caps: tuple[float | int, ...] = DEFAULT_CAPS
+    dtypes: tuple[str, ...] = DTYPES
+    device: str = "cpu"
+    profile: str = "default"
+    seed: int = 0
+    laws: tuple[str, ...] = ()
+    extra_shape: tuple[int, ...] | None = None
+    gradient: bool = True
+    rounding: str = "once"
+
+    def as_json(self) -> dict[str, object]:
+        """As plain data, for the JSON report."""
+        return {
+            "caps": list(self.caps),
+            "dtypes": list(self.dtypes),
+            "device": self.device,
+            "profile": self.profile,
+            "seed": self.seed,
+            "laws": sorted(self.laws) or "all",
+            "extra_shape": None if self.extra_shape is None else list(self.extra_shape),
+            "rounding": self.rounding,
+        }
+
+
+def laws(settings: Settings) -> list[Law]:
+    """The laws asked for, in the order of their files; device laws only where there is a device."""
+    known = load_laws()
+    chosen = [known[name] for name in settings.laws] if settings.laws else list(known.values())
+    return [law for law in chosen if not law.device or settings.device != "cpu"]
+
+
+def seams(profile: str) -> tuple[Shape, ...]:
+    """The shapes at which kernels break, as many as the profile affords."""
+    return {"quick": _QUICK, "default": _DEFAULT}.get(profile) or up_to(LARGEST_SEAM)
+
+
+def cells(candidate: str, settings: Settings, caps: tuple[float | int, ...] | None = None) -> list[Cell]:
+    """Every cell of the plan: the passes, dtypes and caps that each law is declared for."""
+    caps = settings.caps if caps is None else caps
+    return [
+        Cell(candidate, law.id, pass_, dtype, cap)
+        for law in laws(settings)
+        for pass_ in law.passes
+        for dtype in settings.dtypes
+        if dtype in law.dtypes
+        for cap in (caps if law.each_cap else caps[:1])
+    ]
+
+
+def cases(cell: Cell, settings: Settings) -> list[Case]:
+    """The cases of a cell; the asked-for shape comes last, in every law that takes general inputs."""
+    law = LAWS[cell.law]
+    found = list(FAMILIES[law.inputs](_Frame(cell, settings)))
+    if settings.extra_shape is not None and law.inputs in ("general", "domain"):
+        found.append(_Frame(cell, settings).case(settings.extra_shape, number=len(found)))
+    return found
+
+
+@dataclass(frozen=True)
+class _Frame:
+    """What all cases of a cell share; builds a case from the few things that vary."""
+
+    cell: Cell
+    settings: Settings
+    names: tuple[tuple[str, ...], ...] = field(
+        default=(
+            tuple(sorted(LAYOUTS)),
+            tuple(sorted(n for n in VALUES if n != "domain")),
+            tuple(sorted(UPSTREAM)),
+        )
+    )
+
+    def seed(self, number: int) -> int:
+        """63 bits from (seed, cell, number): the candidate's name has no part in it."""
+        cell = self.cell
+        text = f"{self.settings.seed}|{cell.law}|{cell.pass_}|{cell.dtype}|{float(cell.cap).hex()}|{number}"
+        return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little") >> 1
+
+    def case(
+        self,
+        shape: tuple[int, ...],
+        *,
+        number: int,
+        layout: str = "contiguous",
+        values: str = "mixed",
+        **knobs: str,
+    ) -> Case:
+        return Case(
+            shape,
+            self.cell.dtype,
+            self.cell.cap,
+            layout,
+            values,
+            self.seed(number),
+            tuple(sorted(knobs.items())),
+        )
+
+    def drawn(self, shapes: tuple[tuple[int, ...], ...], number: int) -> Case:
+        """A case whose shape, layout, values and upstream gradient the hash chooses."""
+        draw = Case((), self.cell.dtype, self.cell.cap, seed=self.seed(number)).pick
+        layouts, values, upstream = self.names
+        return self.case(
+            shapes[draw("shape", 0, len(shapes) - 1)],
+            number=number,
+            layout=layouts[draw("layout", 0, len(layouts) - 1)],
+            values=values[draw("values", 0, len(values) - 1)],
+            grad_values=upstream[draw("grad_values", 0, len(upstream) - 1)],
+            grad_layout=layouts[draw("grad_layout", 0, len(layouts) - 1)],
+        )
+
+
+def general(frame: _Frame) -> Iterator[Case]:
+    """Every seam shape, with layouts, values and upstream gradients taking turns; then hash-drawn cases."""
+    shapes = seams(frame.settings.profile)
+    layouts, values, upstream = frame.names
+    for number, shape in enumerate(shapes):
+        yield frame.case(
+            shape,
+            number=number,
+            layout=layouts[number % len(layouts)],
+            values=values[number % len(values)],
+            grad_values=upstream[number % len(upstream)],
+            grad_layout=layouts[(number // 2) % len(layouts)],
+        )
+    for number in range(len(shapes), len(shapes) + DRAWN[frame.settings.profile]):
+        yield frame.drawn(shapes, number)
+
+
+def domain(frame: _Frame) -> Iterator[Case]:
+    """All 65,536 patterns of a 16-bit dtype, a dense stratified set of FP32; then general inputs."""
+    sizes = {"quick": 1 << 14, "default": 1 << 16, "thorough": 1 << 20}
+    size = 1 << 16 if frame.cell.dtype != "fp32" else sizes[frame.settings.profile]
+    yield frame.case((size,), number=-1, values="domain", grad_values="hashed")
+    yield from general(frame)
+
+
+def table(frame: _Frame) -> Iterator[Case]:
+    """As general inputs, with an upstream gradient that is a function of the bits of x."""
+    for case in general(frame):
+        yield case.with_knobs(grad_values="hashed")
+
+
+def small(frame: _Frame) -> Iterator[Case]:
+    """A few small cases: for laws about the call, not about the elements."""
+    for number, shape in enumerate(((2, 3), (1025,), ())):
+        yield frame.case(shape, number=number, values="mixed")
+
+
+def one(frame: _Frame) -> Iterator[Case]:
+    """Four ordinary elements: for laws about refusals and types."""
+    yield frame.case((4,), number=0, values="transition")
+
+
+FAMILIES: dict[str, Callable[[_Frame], Iterator[Case]]] = {
+    f.__name__: f for f in (general, domain, table, small, one)
+}

@@ -1,0 +1,276 @@
+"""Child processes that survive nothing, so that the suite survives everything.
+
+A job is a function named by import path, run in a child forked from a server that has imported torch and run
+nothing: a start costs a tenth of a second, and every child is a fresh process. A child that dies or overstays
+its time is a result like any other, together with the last thing it announced.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import multiprocessing
+import os
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from multiprocessing import forkserver
+from multiprocessing.connection import Connection, wait
+from typing import Any
+
+import torch
+
+_CONTEXT = multiprocessing.get_context("forkserver")
+_PRELOAD = ["torch", "hypothesis", "invariance.process", "invariance.run"]
+
+_parent: Connection | None = None  # set in children only
+
+
+@dataclass(frozen=True)
+class Job:
+    """`target` is "module:function"; `kwargs` are plain data; `timeout` is in seconds."""
+
+    target: str
+    kwargs: dict[str, Any]
+    timeout: float
+    key: object = None
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a job: a value, or a failure in words and the last thing the child announced."""
+
+    job: Job
+    value: Any = None
+    failure: str | None = None
+    kind: str = "done"  # done, raised, crashed, timed out
+    announced: str | None = None
+    seconds: float = 0.0
+
+
+def announce(text: str) -> None:
+    """In a child: tell the parent what is about to be tried, so that a crash has a name."""
+    if _parent is not None:
+        _parent.send(("announce", text))
+
+
+def fresh(target: str, timeout: float = 60.0, **kwargs: Any) -> Any:
+    """Run `target` in another fresh process and return what it returns; raises RuntimeError when it fails."""
+    if _parent is None:
+        outcome = run_job(Job(target, kwargs, timeout))
+        if outcome.failure is not None:
+            raise RuntimeError(outcome.failure)
+        return outcome.value
+    _parent.send(("fresh", Job(target, kwargs, timeout)))
+    value, failure = _parent.recv()
+    if failure is not None:
+        raise RuntimeError(failure)
+    return value
+
+
+def resolve(target: str) -> Any:
+    """The function that "module:function" names."""
+    module, _, name = target.partition(":")
+    return getattr(importlib.import_module(module), name)
+
+
+def _serve(connection: Connection) -> None:
+    """A child's life: jobs in, results out, until the parent hangs up."""
+    global _parent  # noqa: PLW0603 - a child has one parent, for life
+    _parent = connection
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides what an interrupt means
+    _silence_standard_output()
+    torch.set_num_threads(1)
+    while True:
+        try:
+            job = connection.recv()
+        except EOFError:
+            return
+        connection.send(_answer(job))
+
+
+def _answer(job: Job) -> tuple[str, Any]:
+    try:
+        return "done", resolve(job.target)(**job.kwargs)
+    except Exception:  # noqa: BLE001 - goes to the parent whole
+        return "raised", traceback.format_exc()
+
+
+def _silence_standard_output() -> None:
+    """A candidate that prints must not write into the report: its standard output goes to standard error."""
+    sys.stdout.flush()
+    os.dup2(2, 1)
+
+
+@contextlib.contextmanager
+def _without_main() -> Iterator[None]:
+    """multiprocessing re-imports `__main__` in children, which would run a user's script again."""
+    main = sys.modules["__main__"]
+    kept = {name: getattr(main, name) for name in ("__file__", "__spec__") if hasattr(main, name)}
+    for name in kept:
+        setattr(main, name, None)
+    try:
+        yield
+    finally:
+        for name, value in kept.items():
+            setattr(main, name, value)
+
+
+def _start_server() -> None:
+    """The fork server, which looks for its imports along PYTHONPATH and not along the parent's sys.path."""
+    _CONTEXT.set_forkserver_preload(_PRELOAD)
+    kept = os.environ.get("PYTHONPATH")
+    os.environ["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
+    try:
+        forkserver.ensure_running()
+    finally:
+        os.environ.pop("PYTHONPATH") if kept is None else os.environ.update(PYTHONPATH=kept)
+
+
+@dataclass
+class _Worker:
+    """One child and the parent's end of its pipe."""
+
+    process: Any = None
+    connection: Connection | None = None
+    job: Job | None = None
+    started: float = 0.0
+    announced: str | None = None
+
+    def start(self, job: Job) -> None:
+        if self.process is None:
+            self._spawn()
+        assert self.connection is not None
+        self.job, self.announced, self.started = job, None, time.monotonic()
+        with contextlib.suppress(BrokenPipeError):  # died between jobs: the wait below sees it
+            self.connection.send(job)
+
+    def _spawn(self) -> None:
+        _start_server()
+        self.connection, theirs = _CONTEXT.Pipe()
+        self.process = _CONTEXT.Process(target=_serve, args=(theirs,), daemon=True)
+        with _without_main():
+            self.process.start()
+        theirs.close()
+
+    @property
+    def deadline(self) -> float:
+        assert self.job is not None
+        return self.started + self.job.timeout
+
+    def stop(self) -> str:
+        """Kill the child; how it ended, in words."""
+        if self.process is None:
+            return "not started"
+        self.process.kill() if self.process.exitcode is None and self.job is not None else None
+        if self.connection is not None:
+            self.connection.close()
+        self.process.join(10)
+        code = self.process.exitcode
+        self.process = self.connection = None
+        return _how(code)
+
+
+def _how(code: int | None) -> str:
+    if code is None:
+        return "did not end"
+    if code < 0:
+        with contextlib.suppress(ValueError):
+            return f"died of {signal.Signals(-code).name}"
+    return f"exited with status {code}"
+
+
+class Child:
+    """One child for many jobs, for a caller that has one job at a time; started anew after a crash."""
+
+    def __init__(self) -> None:
+        self._worker = _Worker()
+
+    def run(self, job: Job) -> Outcome:
+        """Wait for the outcome of one job."""
+        self._worker.start(job)
+        while True:
+            for worker in _ready([self._worker]):
+                outcome = _collect(worker)
+                if outcome is not None:
+                    return outcome
+
+    def close(self) -> None:
+        """End the child."""
+        self._worker.stop()
+
+
+def run_job(job: Job) -> Outcome:
+    """The outcome of one job in a child of its own."""
+    return next(iter(run_jobs([job], workers=1)))
+
+
+def run_jobs(jobs: Iterable[Job], *, workers: int) -> Iterator[Outcome]:
+    """Outcomes of `jobs` as they come, `workers` children at a time. Closing the iterator kills the children."""
+    pool = [_Worker() for _ in range(workers)]
+    waiting = iter(jobs)
+    try:
+        busy = [worker for worker in pool if _next(worker, waiting)]
+        while busy:
+            for worker in _ready(busy):
+                outcome = _collect(worker)
+                if outcome is None:
+                    continue
+                yield outcome
+                if not _next(worker, waiting):
+                    busy.remove(worker)
+    finally:
+        for worker in pool:
+            worker.stop()
+
+
+def _next(worker: _Worker, waiting: Iterator[Job]) -> bool:
+    job = next(waiting, None)
+    if job is None:
+        return False
+    worker.start(job)
+    return True
+
+
+def _ready(busy: list[_Worker]) -> list[_Worker]:
+    """Workers that said something, died, or are out of time."""
+    patience = max(0.0, min(worker.deadline for worker in busy) - time.monotonic())
+    spoke = set(wait([worker.connection for worker in busy if worker.connection], timeout=patience))
+    late = time.monotonic()
+    return [worker for worker in busy if worker.connection in spoke or late >= worker.deadline]
+
+
+def _collect(worker: _Worker) -> Outcome | None:
+    """The worker's outcome, or None while it goes on."""
+    assert worker.job is not None
+    assert worker.connection is not None
+    job, seconds = worker.job, time.monotonic() - worker.started
+    if not worker.connection.poll():
+        worker.stop()
+        return Outcome(
+            job, None, f"no result within {job.timeout:g} s", "timed out", worker.announced, seconds
+        )
+    try:
+        kind, value = worker.connection.recv()
+    except (EOFError, ConnectionResetError):
+        worker.process.join(10)
+        how = worker.stop()
+        return Outcome(job, None, f"the process {how}", "crashed", worker.announced, seconds)
+    if kind == "announce":
+        worker.announced = value
+        return None
+    if kind == "fresh":
+        worker.connection.send(_run_fresh(value))
+        return None
+    worker.job = None
+    if kind == "raised":
+        return Outcome(job, None, value, "raised", worker.announced, seconds)
+    return Outcome(job, value, None, "done", worker.announced, seconds)
+
+
+def _run_fresh(job: Job) -> tuple[Any, str | None]:
+    outcome = run_job(job)
+    return outcome.value, outcome.failure

@@ -1,0 +1,1 @@
+"""Verdicts and provenance as JSON (the source), Markdown and text."""

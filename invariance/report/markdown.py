@@ -1,0 +1,149 @@
+"""Markdown of a report, from its JSON alone; fits a GitHub comment."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+LIMIT = 65_536  # characters of a GitHub comment
+_MARK = {"pass": "pass", "fail": "**FAIL**", "not run": "**not run**", "not applicable": "n/a"}
+_NOTE = (
+    "> For integrators: softcap turns a mask's -inf into -cap, so mask after the cap. Where rollout and trainer "
+    "must agree, both must use the implementation that this report judged."
+)
+
+
+def render(report: dict[str, Any]) -> str:
+    """The whole report; long failure lists are cut, and say so, before the limit is reached."""
+    head = "\n\n".join([_headline(report), _matrix(report), _NOTE, _laws(report)])
+    tail = "\n\n".join([_explored(report), _not_run(report), _provenance(report)])
+    return f"{head}\n\n{_failures(report, LIMIT - len(head) - len(tail) - 200)}\n\n{tail}\n"
+
+
+def table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """A Markdown table."""
+    lines = [header, ["---"] * len(header), *rows]
+    return "\n".join(
+        "| " + " | ".join(str(cell).replace("|", "\\|") for cell in line) + " |" for line in lines
+    )
+
+
+def _headline(report: dict[str, Any]) -> str:
+    state = (
+        report["verdict"].upper()
+        if report["complete"]
+        else f"{report['verdict'].upper()} (incomplete: interrupted)"
+    )
+    judged = sum(row["elements"] for row in report["laws"])
+    device = (report["environment"]["accelerator"] or {}).get("name") or report["environment"]["device"]
+    names = ", ".join(f"`{name}`" for name in report["candidates"])
+    size = f"{len(report['laws'])} cells, {judged:,} elements compared"
+    return f"# Softcap invariance report: {state}\n\n{names} on {device}: {size}."
+
+
+def _matrix(report: dict[str, Any]) -> str:
+    rows = [
+        (f"`{r['candidate']}`", r["dtype"], r["cap"], *(_MARK[r[j]] for j in ("FA", "FI", "GA", "GI")))
+        for r in report["matrix"]
+    ]
+    header = (
+        "candidate",
+        "dtype",
+        "cap",
+        "forward accuracy",
+        "forward invariance",
+        "gradient accuracy",
+        "gradient invariance",
+    )
+    return table(header, rows)
+
+
+def _laws(report: dict[str, Any]) -> str:
+    rows = []
+    for (candidate, law, pass_), cells in _grouped(report["laws"]).items():
+        ran = [c for c in cells if c["status"] in ("pass", "fail")]
+        if not ran:
+            continue
+        failed = sum(c["status"] == "fail" for c in cells)
+        worst = max((c["worst"]["error"] for c in ran if c["worst"]), default=None)
+        state = f"**{failed} of {len(cells)} fail**" if failed else "pass"
+        elements = sum(c["elements"] for c in ran)
+        rows.append(
+            (
+                law,
+                pass_,
+                state,
+                sum(c["cases"] for c in ran),
+                f"{elements:,}",
+                "" if worst is None else f"{worst:.4g}",
+                candidate,
+            )
+        )
+    several = len(report["candidates"]) > 1
+    header = ("law", "pass", "verdict", "cases", "elements", "worst error", "candidate")[
+        : 7 if several else 6
+    ]
+    unit = "Worst errors: forward in ulp of the output, gradient in units of 2^-24 · |grad_y|."
+    return f"## Laws\n\n{table(header, [row[: len(header)] for row in rows])}\n\n{unit}"
+
+
+def _grouped(rows: Iterable[dict[str, Any]]) -> dict[tuple[str, str, str], list[dict[str, Any]]]:
+    groups: dict[tuple[str, str, str], list[dict[str, Any]]] = {}
+    for row in rows:
+        groups.setdefault((row["candidate"], row["law"], row["pass"]), []).append(row)
+    return groups
+
+
+def _failures(report: dict[str, Any], room: int) -> str:
+    failures = [*report["failures"], *(e["failure"] for e in report["explored"] if e["failure"])]
+    if not failures:
+        return "## Failures\n\nNone."
+    parts, used = ["## Failures"], 0
+    for number, failure in enumerate(failures):
+        block = f"```\n{failure['message']}\n```"
+        used += len(block) + 2
+        if used > room:
+            parts.append(f"{len(failures) - number} more failures are in report.json.")
+            break
+        parts.append(block)
+    return "\n\n".join(parts)
+
+
+def _explored(report: dict[str, Any]) -> str:
+    examples = sum(e["examples"] for e in report["explored"])
+    found = sum(e["failure"] is not None for e in report["explored"])
+    return (
+        f"## Exploration\n\nHypothesis tried {examples:,} cases on top of the plan and found {found} failures."
+        if examples
+        else "## Exploration\n\nNot run."
+    )
+
+
+def _not_run(report: dict[str, Any]) -> str:
+    reasons: dict[tuple[str, str], list[str]] = {}
+    for row in report["not_run"]:
+        reasons.setdefault((row["status"], row["reason"] or ""), []).append(row["law"])
+    if not reasons:
+        return "## Not run\n\nEverything asked for ran."
+    rows = [
+        (status, reason, len(laws), ", ".join(sorted(set(laws))))
+        for (status, reason), laws in sorted(reasons.items())
+    ]
+    return f"## Not run\n\n{table(('status', 'reason', 'cells', 'laws'), rows)}"
+
+
+def _provenance(report: dict[str, Any]) -> str:
+    environment = report["environment"]
+    flat = {
+        **{k: v for k, v in environment.items() if not isinstance(v, dict)},
+        **_named(environment, "packages"),
+        **_named(environment, "accelerator"),
+    }
+    for name, backend in environment["candidates"].items():
+        flat[f"backend of {name}"] = f"asked {backend['asked']}, ran {backend['ran']}"
+    flat["settings"] = ", ".join(f"{k} {v}" for k, v in report["settings"].items() if v is not None)
+    return f"## Provenance\n\n{table(('what', 'value'), [(k, v) for k, v in flat.items() if v is not None])}"
+
+
+def _named(environment: dict[str, Any], key: str) -> dict[str, Any]:
+    return {f"{key.removesuffix('s')} {name}": value for name, value in (environment[key] or {}).items()}

@@ -1,0 +1,71 @@
+"""A report for the terminal: the matrix, then each failure, then one line."""
+
+from __future__ import annotations
+
+from invariance.report.model import JUDGEMENTS, Report
+from invariance.verdict import Verdict
+
+SHOWN = 12  # failures printed whole; the rest are counted by law
+
+
+def render(report: Report) -> str:
+    """The matrix of verdicts by dtype and cap, the failures, and a last line that says it all."""
+    parts = [_matrix(report)]
+    failures = [*report.failures, *report.found]
+    first = _one_a_law(failures)
+    parts += [str(verdict) for verdict in first[:SHOWN]]
+    if len(failures) > len(first[:SHOWN]):
+        parts.append(f"... and {len(failures) - len(first[:SHOWN])} more failed cells: {_counts(failures)}")
+    parts += _not_run(report)
+    parts.append(_last_line(report))
+    return "\n\n".join(parts) + "\n"
+
+
+def _matrix(report: Report) -> str:
+    rows = [
+        [r["candidate"], r["dtype"], f"cap {r['cap']!r}", *(_cell(r[j]) for j in JUDGEMENTS)]
+        for r in report.matrix()
+    ]
+    header = ["candidate", "dtype", "cap", *JUDGEMENTS]
+    widths = [max(len(str(row[i])) for row in [header, *rows]) for i in range(len(header))]
+    return "\n".join(
+        "  ".join(str(cell).ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        for row in [header, *rows]
+    )
+
+
+def _cell(status: str) -> str:
+    return {"pass": "pass", "fail": "FAIL", "not run": "NOT RUN"}.get(status, "n/a")
+
+
+def _one_a_law(failures: list[Verdict]) -> list[Verdict]:
+    """The first failure of each law and pass: the others mostly say the same at another dtype or cap."""
+    seen: dict[tuple[str, str, str], Verdict] = {}
+    for verdict in failures:
+        seen.setdefault((verdict.cell.candidate, verdict.cell.law, verdict.cell.pass_), verdict)
+    return list(seen.values())
+
+
+def _counts(failures: list[Verdict]) -> str:
+    counts: dict[str, int] = {}
+    for verdict in failures:
+        counts[verdict.cell.law] = counts.get(verdict.cell.law, 0) + 1
+    return ", ".join(f"{law} {count}" for law, count in sorted(counts.items()))
+
+
+def _not_run(report: Report) -> list[str]:
+    if not report.not_run:
+        return []
+    reasons = sorted({v.reason or "" for v in report.not_run})
+    return [f"NOT RUN: {len(report.not_run)} cells: {'; '.join(reasons)}"]
+
+
+def _last_line(report: Report) -> str:
+    ran = [v for v in report.verdicts if v.status in ("pass", "fail")]
+    elements = sum(v.elements for v in ran)
+    laws = len({v.cell.law for v in ran})
+    explored = sum(e.examples for e in report.explored)
+    state = report.verdict if report.complete else f"{report.verdict}, incomplete"
+    failed = len(report.failures) + len(report.found)
+    counts = f"{len(ran)} cells, {elements:,} elements compared, {explored:,} cases explored, {failed} failed"
+    return f"{state}: {laws} laws, {counts}"

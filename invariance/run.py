@@ -1,0 +1,186 @@
+"""One cell -> one Verdict. Everything here runs in a child process, beside the candidate."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import replace
+from functools import reduce
+from operator import or_
+from typing import Any
+
+import torch
+
+from invariance import process
+from invariance.candidate import Candidate, CandidateNotLoadable, CandidateRaised, Map, load
+from invariance.checkers import Law, load_laws
+from invariance.judge import Judgement, Mismatch, judge
+from invariance.plan import Settings, cases
+from invariance.report.model import Explored
+from invariance.verdict import FAIL, PASS, Cell, Verdict
+from oracles.tolerances import load_contract
+from strategies.case import Case
+from strategies.cases import cases as explored_cases
+from strategies.cases import explore as search
+from strategies.dtypes import TORCH
+from strategies.shrink import shrink
+
+SHRINK_BUDGET = 200  # attempts on one failure, a few milliseconds each
+
+
+def judge_cell(spec: str, cell: Cell, settings: Settings) -> Verdict:
+    """Judge every case of a cell, up to the first that fails, which is then shrunk."""
+    candidate = _loaded(spec, settings.device)
+    law = load_laws()[cell.law]
+    total = Verdict(cell, law.verdict(cell.pass_), PASS, device=settings.device)
+    for case in cases(cell, settings):
+        process.announce(case.dumps())
+        found, reason = judge_case(candidate, law, cell.pass_, case, settings.device)
+        total = _added(total, found)
+        if found.mismatch is not None or reason is not None:
+            return _explained(replace(total, status=FAIL), candidate, law, case, found, reason)
+    if total.elements == 0:
+        return replace(total, status=FAIL, reason="compared nothing: the law yielded no claim on any case")
+    return total
+
+
+def judge_case(
+    candidate: Candidate, law: Law, pass_: str, case: Case, device: str
+) -> tuple[Judgement, str | None]:
+    """What a law says of a candidate on one case, and what was raised, if anything."""
+    try:
+        f = candidate.map(case.cap, pass_)
+        args = arguments(f, case, device)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # a candidate's warnings are not evidence
+            return judge(law.check(f, args, case.pick), load_contract().bitwise(law.id)), None
+    except CandidateRaised as error:
+        return Judgement(
+            elements=1, mismatch=Mismatch("the candidate", "raised", got=str(error), want="a result")
+        ), None
+    except Exception as error:  # noqa: BLE001 - the suite's own fault, or one that a law met outside a call: never a pass
+        return Judgement(elements=1), f"the law itself raised {type(error).__name__}: {error}"
+
+
+def arguments(f: Map, case: Case, device: str) -> tuple[torch.Tensor, ...]:
+    """`(x,)`, and grad_y in the dtype of y for the backward map."""
+    x = case.x(device)
+    if f.pass_ != "backward":
+        return (x,)
+    return x, case.grad_y(f.out_dtype(x.dtype, device), device)
+
+
+def _loaded(spec: str, device: str) -> Candidate:
+    key = (spec, device)
+    if key not in _CANDIDATES:
+        _CANDIDATES[key] = load(spec, device)
+    return _CANDIDATES[key]
+
+
+_CANDIDATES: dict[tuple[str, str], Candidate] = {}
+
+
+def _added(total: Verdict, found: Judgement) -> Verdict:
+    worst = max((w for w in (total.worst, found.worst) if w is not None), key=lambda w: w.error, default=None)
+    return replace(
+        total,
+        cases=total.cases + 1,
+        elements=total.elements + found.elements,
+        flushed=total.flushed + found.flushed,
+        escalated=total.escalated + found.escalated,
+        worst=worst,
+    )
+
+
+def _explained(
+    total: Verdict, candidate: Candidate, law: Law, case: Case, found: Judgement, reason: str | None
+) -> Verdict:
+    """The verdict with the smallest case that still fails in the same way."""
+
+    def fails(smaller: Case) -> bool:
+        process.announce(smaller.dumps())
+        again, raised = judge_case(candidate, law, total.cell.pass_, smaller, total.device)
+        return (
+            (again.mismatch is not None) == (found.mismatch is not None)
+            and (raised is None) == (reason is None)
+            and (again.mismatch is not None or raised is not None)
+        )
+
+    smallest = shrink(case, fails, budget=SHRINK_BUDGET)
+    again, raised = judge_case(candidate, law, total.cell.pass_, smallest, total.device)
+    if again.mismatch is None and raised is None:  # it does not fail twice: the flake is the finding
+        note = "failed once and not again on the same case: the result depends on history"
+        return replace(total, mismatch=found.mismatch, reason=note, case=case.dumps())
+    return replace(total, mismatch=again.mismatch, reason=raised, case=smallest.dumps())
+
+
+def judge_text(spec: str, law: str, pass_: str, case: str, device: str) -> Verdict:
+    """One law on one written case: what a replay runs."""
+    candidate = _loaded(spec, device)
+    known, recipe = load_laws()[law], Case.loads(case)
+    process.announce(case)
+    found, reason = judge_case(candidate, known, pass_, recipe, device)
+    cell = Cell(candidate.name, law, pass_, recipe.dtype, recipe.cap)
+    failed = found.mismatch is not None or reason is not None or found.elements == 0
+    total = _added(Verdict(cell, known.verdict(pass_), FAIL if failed else PASS, device=device), found)
+    return replace(total, mismatch=found.mismatch, reason=reason, case=case)
+
+
+def explore(
+    spec: str, law: str, pass_: str, settings: Settings, caps: tuple[float | int, ...], examples: int
+) -> Explored:
+    """Hypothesis on one law and pass, over the dtypes and caps asked for."""
+    candidate, known = _loaded(spec, settings.device), load_laws()[law]
+    counted = {"examples": 0, "elements": 0}
+
+    def check(case: Case) -> bool:
+        process.announce(case.dumps())
+        found, reason = judge_case(candidate, known, pass_, case, settings.device)
+        counted["examples"] += 1
+        counted["elements"] += found.elements
+        return found.mismatch is None and reason is None
+
+    dtypes = [dtype for dtype in settings.dtypes if dtype in known.dtypes]
+    drawn = [explored_cases(dtype=dtype, cap=cap, max_elements=4096) for dtype in dtypes for cap in caps]
+    strategy = reduce(or_, drawn)
+    failing = search(check, strategy, examples=examples, seed=settings.seed)
+    verdict = None if failing is None else judge_text(spec, law, pass_, failing.dumps(), settings.device)
+    return Explored(candidate.name, law, pass_, counted["examples"], counted["elements"], verdict)
+
+
+def probe(spec: str, device: str, caps: tuple[float | int, ...], dtypes: tuple[str, ...]) -> dict[str, Any]:
+    """What the plan must know of a candidate: its convention, its own cap, whether it has a gradient, what runs.
+
+    A gradient is decided here, once, on four elements; a graph lost later is a failure.
+    """
+    try:
+        candidate = _loaded(spec, device)
+    except CandidateNotLoadable as error:
+        return {"unloadable": str(error)}
+    process.announce("probing")
+    cap = candidate.fixed_cap or caps[0]
+    return {
+        "convention": candidate.convention,
+        "fixed_cap": candidate.fixed_cap,
+        "differentiable": any(_differentiable(candidate, cap, TORCH[dtype], device) for dtype in dtypes),
+        "ran": _what_runs(candidate, cap),
+    }
+
+
+def _differentiable(candidate: Candidate, cap: float | int, dtype: torch.dtype, device: str) -> bool:
+    """A candidate that raises here has its cells judged, not excused."""
+    try:
+        x = torch.tensor([-1.0, 0.0, 1.0, 2.0], dtype=dtype, device=device)
+        return candidate.map(cap, "forward").graph(x)[1].requires_grad
+    except CandidateRaised:
+        return True
+
+
+def _what_runs(candidate: Candidate, cap: float | int) -> str | None:
+    """The class or function behind a name such as `registry`."""
+    try:
+        op = candidate.factory(cap)
+    except Exception:  # noqa: BLE001 - its cells will say why
+        return None
+    owner = getattr(op, "__self__", op)
+    target = owner if hasattr(owner, "__qualname__") else type(owner)
+    return f"{target.__module__}:{target.__qualname__}"

@@ -1,0 +1,280 @@
+"""A whole judgement: candidates are probed, their cells judged in children, what was lost explained, a Report made."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
+
+from invariance import environment
+from invariance.candidate import CandidateNotLoadable, display_name
+from invariance.checkers import DTYPES, LAWS, load_laws
+from invariance.plan import DEFAULT_CAPS, EXPLORED, Settings, cells, laws
+from invariance.process import Job, Outcome, run_job, run_jobs
+from invariance.report.model import Explored, Report
+from invariance.verdict import FAIL, NOT_APPLICABLE, NOT_RUN, Cell, Verdict
+from strategies.case import Case
+from strategies.shrink import shrink
+
+Progress = Callable[[int, int, str], None]
+
+PATIENCE_FOR_IMPORT = 120.0
+HANGS_ENDURED = 6  # cells of one candidate that may time out before the rest of its plan counts as not run
+SHORT_PATIENCE = 5.0  # seconds a cell, once the candidate has hung: every honest cell takes far less
+LOST_SHRUNK = 4  # lost cells shrunk from scratch; later ones try the small case already found
+
+
+def unseen(done: int, total: int, what: str) -> None:
+    """No progress line."""
+
+
+@dataclass
+class Session:
+    """The state of one judgement; `finish` may be called at any time and gives the report of what was done."""
+
+    settings: Settings
+    candidates: tuple[str, ...]
+    timeout: float = 60.0
+    workers: int = 1
+    explore: bool = True
+    check_grad: bool | None = None
+    progress: Progress = unseen
+    verdicts: list[Verdict] = field(default_factory=list)
+    explored: list[Explored] = field(default_factory=list)
+    probes: dict[str, dict[str, Any]] = field(default_factory=dict)
+    complete: bool = False
+    done: int = 0
+    total: int = 0
+    hangs: dict[str, int] = field(default_factory=dict)
+
+    def run(self) -> Report:
+        """Everything; an interrupt propagates, and `finish` still reports what was done."""
+        jobs = self.start()
+        self._each(jobs, self.receive)
+        self.explain_lost()
+        if self.explore:
+            self._each(self.explorations(), self.receive_explored)
+        self.complete = True
+        return self.finish()
+
+    def start(self) -> list[Job]:
+        """Probe every candidate and lay out its cells; raises CandidateNotLoadable."""
+        load_laws()
+        for spec in self.candidates:
+            self.probes[spec] = self._probe(spec)
+        jobs = [job for spec in self.candidates for job in self._cell_jobs(spec)]
+        self.total = len(jobs) + (len(self._exploration_keys()) if self.explore else 0)
+        return jobs
+
+    def finish(self) -> Report:
+        """The report of what was done so far."""
+        settings = self.settings
+        return Report(
+            settings=settings,
+            candidates=tuple(display_name(spec) for spec in self.candidates),
+            verdicts=tuple(sorted(self.verdicts, key=lambda v: v.cell)),
+            explored=tuple(sorted(self.explored, key=lambda e: (e.candidate, e.law, e.pass_))),
+            environment=environment.describe(settings.device, settings.seed, self.probes),
+            complete=self.complete,
+        )
+
+    # --- probing ------------------------------------------------------------------------------------------------------
+
+    def _probe(self, spec: str) -> dict[str, Any]:
+        s = self.settings
+        kwargs = {"spec": spec, "device": s.device, "caps": s.caps, "dtypes": s.dtypes}
+        outcome = run_job(Job("invariance.run:probe", kwargs, PATIENCE_FOR_IMPORT))
+        if outcome.kind == "done" and "unloadable" not in outcome.value:
+            return dict(outcome.value)
+        if outcome.kind == "done":
+            raise CandidateNotLoadable(outcome.value["unloadable"])
+        if outcome.announced is None:
+            raise CandidateNotLoadable(
+                f"candidate {spec!r}: importing it failed: {_last_line(outcome.failure)}"
+            )
+        return {"differentiable": True, "fixed_cap": None, "convention": "unknown", "ran": None}
+
+    def _cell_jobs(self, spec: str) -> Iterator[Job]:
+        fixed = self.probes[spec]["fixed_cap"]
+        for cell in cells(display_name(spec), self.settings, None if fixed is None else (fixed,)):
+            reason = self._outside(cell, spec)
+            if reason is not None:
+                self.verdicts.append(
+                    Verdict(cell, LAWS[cell.law].verdict(cell.pass_), NOT_APPLICABLE, reason=reason)
+                )
+                continue
+            kwargs = {"spec": spec, "cell": cell, "settings": self.settings}
+            yield Job("invariance.run:judge_cell", kwargs, self.timeout, key=cell)
+
+    def _outside(self, cell: Cell, spec: str) -> str | None:
+        """Why a cell does not apply to a candidate."""
+        if cell.pass_ == "backward" and self.check_grad is False:
+            return "gradients were not asked for (--no-check-grad)"
+        if cell.pass_ == "backward" and self.check_grad is None and not self.probes[spec]["differentiable"]:
+            return "the candidate has no gradient (asked of four elements)"
+        return LAWS[cell.law].applies(self.probes[spec]["convention"])
+
+    # --- judging ------------------------------------------------------------------------------------------------------
+
+    def _each(self, jobs: Iterable[Job], receive: Callable[[Outcome], None]) -> None:
+        for outcome in run_jobs(self._patiently(jobs), workers=self.workers):
+            receive(outcome)
+            self.done += 1
+            self.progress(self.done, self.total, str(outcome.job.key))
+
+    def _patiently(self, jobs: Iterable[Job]) -> Iterator[Job]:
+        """Jobs with the time that their candidate still deserves; none after too many hangs."""
+        for job in jobs:
+            hangs = self.hangs.get(job.kwargs["spec"], 0)
+            if hangs > HANGS_ENDURED:
+                self._not_run(job)
+                continue
+            yield job if hangs == 0 else replace(job, timeout=min(job.timeout, SHORT_PATIENCE))
+
+    def _not_run(self, job: Job) -> None:
+        self.done += 1
+        if isinstance(job.key, Cell):
+            reason = f"the candidate did not return in {HANGS_ENDURED + 1} earlier cells"
+            verdict = LAWS[job.key.law].verdict(job.key.pass_)
+            self.verdicts.append(Verdict(job.key, verdict, NOT_RUN, reason=reason))
+
+    def receive(self, outcome: Outcome) -> None:
+        """Take the outcome of a cell's job."""
+        if outcome.kind == "done":
+            self.verdicts.append(outcome.value)
+            return
+        self._count_hang(outcome)
+        assert isinstance(outcome.job.key, Cell)
+        self.verdicts.append(self._lost(outcome.job.key, outcome))
+
+    def _count_hang(self, outcome: Outcome) -> None:
+        if outcome.kind == "timed out":
+            spec = outcome.job.kwargs["spec"]
+            self.hangs[spec] = self.hangs.get(spec, 0) + 1
+
+    def _lost(self, cell: Cell, outcome: Outcome) -> Verdict:
+        reason = _last_line(outcome.failure)
+        verdict = LAWS[cell.law].verdict(cell.pass_)
+        return Verdict(
+            cell,
+            verdict,
+            FAIL,
+            elements=1,
+            reason=reason,
+            case=outcome.announced,
+            device=self.settings.device,
+        )
+
+    # --- explaining what died -----------------------------------------------------------------------------------------
+
+    def explain_lost(self) -> None:
+        """Shrink the cases that killed a child or its patience, each attempt in a child of its own."""
+        small: dict[tuple[str, str], Case] = {}
+        attempts = 0
+        for i, verdict in enumerate(self.verdicts):
+            if (
+                verdict.status != FAIL
+                or verdict.mismatch is not None
+                or verdict.case is None
+                or verdict.cases
+            ):
+                continue
+            key = (verdict.cell.candidate, verdict.cell.pass_)
+            case = Case.loads(verdict.case)
+            budget = 24 if attempts < LOST_SHRUNK else 0
+            if key in small and self._dies(verdict, smaller := _adapted(small[key], case)):
+                case, budget = smaller, 0
+            if budget:
+                attempts += 1
+                case = small[key] = shrink(case, partial(self._dies, verdict), budget=budget)
+            self.verdicts[i] = replace(verdict, case=case.dumps())
+
+    def _dies(self, verdict: Verdict, case: Case) -> bool:
+        spec = next(s for s in self.candidates if display_name(s) == verdict.cell.candidate)
+        kwargs = {
+            "spec": spec,
+            "law": verdict.cell.law,
+            "pass_": verdict.cell.pass_,
+            "case": case.dumps(),
+            "device": verdict.device,
+        }
+        patience = min(self.timeout, 1.0 if self.settings.device == "cpu" else 10.0)
+        outcome = run_job(Job("invariance.run:judge_text", kwargs, patience))
+        return outcome.kind in ("crashed", "timed out")
+
+    # --- exploring ----------------------------------------------------------------------------------------------------
+
+    def _exploration_keys(self) -> list[tuple[str, str, str]]:
+        return [
+            (spec, law.id, pass_)
+            for spec in self.candidates
+            for law in laws(self.settings)
+            if law.explored
+            for pass_ in law.passes
+            if self._outside(Cell(spec, law.id, pass_, "fp32", 1.0), spec) is None
+        ]
+
+    def explorations(self) -> Iterator[Job]:
+        """One job for each law and pass that exploration knows."""
+        for spec, law, pass_ in self._exploration_keys():
+            fixed = self.probes[spec]["fixed_cap"]
+            kwargs = {
+                "spec": spec,
+                "law": law,
+                "pass_": pass_,
+                "settings": self.settings,
+                "caps": self.settings.caps if fixed is None else (fixed,),
+                "examples": EXPLORED[self.settings.profile],
+            }
+            yield Job("invariance.run:explore", kwargs, self.timeout, key=f"exploring {law} · {pass_}")
+
+    def receive_explored(self, outcome: Outcome) -> None:
+        """Take the outcome of an exploration's job."""
+        if outcome.kind == "done":
+            self.explored.append(outcome.value)
+            return
+        self._count_hang(outcome)
+        job, reason = outcome.job.kwargs, _last_line(outcome.failure)
+        law, pass_, name = job["law"], job["pass_"], display_name(job["spec"])
+        case = None if outcome.announced is None else Case.loads(outcome.announced)
+        cell = Cell(
+            name, law, pass_, case.dtype if case else "fp32", case.cap if case else self.settings.caps[0]
+        )
+        self.explored.append(Explored(name, law, pass_, 0, 0, self._lost(cell, outcome), reason))
+
+
+def _adapted(small: Case, case: Case) -> Case:
+    """The small case at another case's dtype and cap; literal bits do not carry over."""
+    values = "transition" if isinstance(small.values, tuple) and small.dtype != case.dtype else small.values
+    return replace(small, dtype=case.dtype, cap=case.cap, values=values)
+
+
+def _last_line(failure: str | None) -> str:
+    lines = (failure or "failed").strip().splitlines()
+    return lines[-1].strip()
+
+
+def verify(
+    candidate: str = "registry",
+    *,
+    softcap: Iterable[float | int] = DEFAULT_CAPS,
+    dtype: Iterable[str] = DTYPES,
+    device: str = "auto",
+    law: Iterable[str] = (),
+    profile: str = "default",
+    explore: bool = True,
+    check_grad: bool | None = None,
+    timeout: float = 60.0,
+    seed: int = 0,
+    jobs: int | None = None,
+) -> Report:
+    """Judge one candidate as `softcap-verify check` does.
+
+    Raises CandidateNotLoadable for an import path that leads nowhere and NoSuchDevice for a missing device.
+    """
+    device = environment.resolve_device(device)
+    settings = Settings(tuple(softcap), tuple(dtype), device, profile, seed, tuple(law))
+    workers = jobs or (1 if device != "cpu" else os.cpu_count() or 1)
+    return Session(settings, (candidate,), timeout, workers, explore, check_grad).run()

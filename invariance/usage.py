@@ -1,0 +1,66 @@
+"""What a user may ask for: arguments read and refused in one line."""
+
+from __future__ import annotations
+
+import argparse
+import math
+import struct
+import sys
+
+from invariance.checkers import DTYPES, load_laws
+
+
+class UsageError(Exception):
+    """A request that cannot be carried out; one line that says what was given and what exists. Exit status 2."""
+
+
+def flattened(values: list[list[str]] | None) -> list[str]:
+    """Values that follow one flag or repeat it, in order, each once."""
+    return list(dict.fromkeys(value for group in values or [] for value in group))
+
+
+def read_cap(text: str) -> float | int:
+    """A cap: an int stays an int; it must be finite and positive also as FP32."""
+    try:
+        cap: float | int = (
+            int(text)
+            if text.strip().lstrip("+-").isdigit()
+            else float.fromhex(text)
+            if "0x" in text
+            else float(text)
+        )
+        as_fp32 = struct.unpack("<f", struct.pack("<f", cap))[0]
+    except (ValueError, OverflowError):
+        as_fp32, cap = math.nan, math.nan
+    if not (math.isfinite(as_fp32) and as_fp32 > 0):
+        raise UsageError(
+            f"--softcap {text!r} is not a cap: give a number that is finite and positive also in FP32, such as 30"
+        )
+    return cap
+
+
+def read_dtype(text: str) -> str:
+    """A dtype's short name."""
+    if text not in DTYPES:
+        raise UsageError(f"--dtype {text!r} is unknown: there are {', '.join(DTYPES)}")
+    return text
+
+
+def read_law(text: str) -> str:
+    """A law's id."""
+    known = load_laws()
+    if text not in known:
+        raise UsageError(f"--law {text!r} is unknown: there are {', '.join(sorted(known))}")
+    return text
+
+
+def add_list(parser: argparse.ArgumentParser, flag: str, help_: str, metavar: str) -> None:
+    """A flag that takes several values and may be repeated."""
+    parser.add_argument(flag, action="append", nargs="+", metavar=metavar, help=help_)
+
+
+def progress(done: int, total: int, what: str) -> None:
+    """One line, rewritten in place, on a terminal only."""
+    if sys.stderr.isatty():
+        end = "\n" if done >= total else ""
+        print(f"\r\x1b[2K{done}/{total} {what[:100]}", end=end, file=sys.stderr, flush=True)

@@ -1,0 +1,151 @@
+"""One cell, one verdict; its text is the failure message."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from invariance.judge import Mismatch, Worst
+
+PASS, FAIL, NOT_RUN, NOT_APPLICABLE = "pass", "fail", "not run", "not applicable"
+
+
+@dataclass(frozen=True, order=True)
+class Cell:
+    """What is judged at once: one candidate under one law in one pass, at one dtype and cap."""
+
+    candidate: str
+    law: str
+    pass_: str
+    dtype: str
+    cap: float | int
+
+    def __str__(self) -> str:
+        return f"{self.law} · {self.pass_} · {self.dtype} · cap {self.cap!r}"
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """How a cell was decided.
+
+    status: pass, fail, not run (asked for and could not be judged: counts as a failure) or not applicable
+    (the law does not speak of this candidate; `reason` says why). elements: compared elements. worst: the largest
+    error seen by an accuracy law. case: the failing case, shrunk, as JSON; it replays alone.
+    """
+
+    cell: Cell
+    judgement: str
+    status: str
+    cases: int = 0
+    elements: int = 0
+    flushed: int = 0
+    escalated: int = 0
+    worst: Worst | None = None
+    mismatch: Mismatch | None = None
+    reason: str | None = None
+    case: str | None = None
+    device: str = "cpu"
+
+    @property
+    def failed(self) -> bool:
+        """Whether the cell counts against the candidate."""
+        return self.status in (FAIL, NOT_RUN)
+
+    @property
+    def replay(self) -> str | None:
+        """The command that judges the failing case again."""
+        if self.case is None:
+            return None
+        cell = self.cell
+        recipe = {
+            "candidate": cell.candidate,
+            "law": cell.law,
+            "pass": cell.pass_,
+            "device": self.device,
+            "case": json.loads(self.case),
+        }
+        return f"softcap-verify replay {shlex.quote(json.dumps(recipe, separators=(',', ':')))}"
+
+    def __str__(self) -> str:
+        head = f"{self.status.upper()} {self.judgement} {self.cell}"
+        lines = [f"  {name:<8} {value}" for name, value in self._lines() if value is not None]
+        return "\n".join([head, *lines])
+
+    def _lines(self) -> list[tuple[str, Any]]:
+        broken = self.mismatch or Mismatch("", "")
+        what = f"{broken.label}: {_counted(broken)}" if self.mismatch else None
+        return [
+            ("what", what),
+            ("why", self.reason),
+            ("index", broken.index),
+            ("input", broken.input),
+            ("grad_y", broken.grad_y),
+            ("got", broken.got),
+            ("want", broken.want),
+            ("exact", broken.exact),
+            ("ulps", broken.ulps),
+            ("case", self.case),
+            ("replay", self.replay),
+        ]
+
+    def record(self) -> dict[str, Any]:
+        """Plain data, for a process that collects verdicts of others."""
+        return asdict(self)
+
+    @classmethod
+    def of_record(cls, record: dict[str, Any]) -> Verdict:
+        """The verdict whose `record` this is."""
+        worst, broken = record["worst"], record["mismatch"]
+        if broken is not None and broken["index"] is not None:
+            broken = {**broken, "index": tuple(broken["index"])}
+        nested = {
+            "cell": Cell(**record["cell"]),
+            "worst": None if worst is None else Worst(**worst),
+            "mismatch": None if broken is None else Mismatch(**broken),
+        }
+        return cls(**{**record, **nested})
+
+    def as_json(self) -> dict[str, Any]:
+        """The row of `laws` in the report."""
+        cell = self.cell
+        return {
+            "candidate": cell.candidate,
+            "law": cell.law,
+            "judgement": self.judgement,
+            "pass": cell.pass_,
+            "dtype": cell.dtype,
+            "cap": cell.cap,
+            "status": self.status,
+            "cases": self.cases,
+            "elements": self.elements,
+            "flushed": self.flushed,
+            "escalated": self.escalated,
+            "worst": None if self.worst is None else asdict(self.worst),
+            "reason": self.reason,
+        }
+
+    def failure_as_json(self) -> dict[str, Any]:
+        """The row of `failures` in the report."""
+        cell = self.cell
+        return {
+            "candidate": cell.candidate,
+            "law": cell.law,
+            "judgement": self.judgement,
+            "pass": cell.pass_,
+            "dtype": cell.dtype,
+            "cap": cell.cap,
+            "status": self.status,
+            "reason": self.reason,
+            "mismatch": None if self.mismatch is None else asdict(self.mismatch),
+            "case": None if self.case is None else json.loads(self.case),
+            "replay": self.replay,
+            "message": str(self),
+        }
+
+
+def _counted(broken: Mismatch) -> str:
+    if broken.index is None:
+        return broken.what
+    return f"{broken.wrong} of {broken.total} elements {broken.what}"
