@@ -8,6 +8,8 @@ import hypothesis
 import pytest
 import torch
 
+pytest_plugins = ["invariance.pytest_plugin"]
+
 # No deadline: a first call compiles, and a shared machine stalls. The rest is the current profile's.
 hypothesis.settings.register_profile("softcap", deadline=None)
 hypothesis.settings.load_profile("softcap")
