@@ -13,6 +13,7 @@ infinite.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -62,11 +63,9 @@ def accept(
     """
     _expect(rule, got, truth)
     contract = contract or load_contract()
-    got = got.detach()
-    if rule == "specification":
-        found = _specification(got, truth, contract)
-    else:
-        found = _margins(rule, got, truth, contract)
+    got = got.detach().contiguous()
+    judge = _specification if rule == "specification" else partial(_margins, rule)
+    found = judge(got, truth, contract)
     judged = found.judged if everywhere else found.judged & _domain(truth, contract)
     return Acceptance(found.ok | ~judged, judged, found.flushed, found.error, found.escalated)
 
@@ -107,9 +106,12 @@ def _within_margin(got: Tensor, truth: Truth, margin: Margin) -> tuple[Tensor, i
     ok = surely_within(flat, band, direct)
     rest = (~ok & truth.value.reshape(-1).isfinite()).nonzero().flatten()
     rest = rest[possibly_within(flat[rest], band[rest], direct)]
-    for index in rest.tolist():
-        value = float(flat[index].item())
-        ok[index] = exactly_within(truth, index, value, got.dtype, margin, float(floor[index]), direct)
+    known: dict[object, bool] = {}
+    for index, value in zip(rest.tolist(), flat[rest].tolist(), strict=True):
+        key = (truth.arguments(index), value)
+        if key not in known:
+            known[key] = exactly_within(truth, index, value, got.dtype, margin, float(floor[index]), direct)
+        ok[index] = known[key]
     return ok.reshape(got.shape), len(rest)
 
 

@@ -130,7 +130,7 @@ def decide(enclose: Callable[[int], Enclosure], question: Callable[[Enclosure], 
 
 
 def decimal(x: float, cap: float, grad_y: float | None = None, digits: int = 20) -> str:
-    """The exact value in scientific notation, correctly rounded to `digits` significant decimal digits.
+    """The exact value, correctly rounded to `digits` significant decimal digits.
 
     Forward without grad_y, the gradient with it. "nan" for NaN, "±inf" for an infinite gradient;
     a gradient too small to write down is "0 (below 2^-8000 of grad_y)".
@@ -256,5 +256,13 @@ def _scientific(value: Fraction, digits: int, side: int) -> str:
         count -= 1
     if count == 10**digits:
         count, exponent = count // 10, exponent + 1
-    text = str(count)
-    return f"{'-' if value < 0 else ''}{text[0]}.{text[1:]}e{exponent:+d}"
+    return ("-" if value < 0 else "") + _placed(str(count), exponent)
+
+
+def _placed(text: str, exponent: int) -> str:
+    """The point in its place where that needs no padding beyond four zeros, an exponent elsewhere."""
+    if 0 <= exponent < len(text) - 1:
+        return f"{text[: exponent + 1]}.{text[exponent + 1 :]}"
+    if -5 <= exponent < 0:
+        return f"0.{'0' * (-exponent - 1)}{text}"
+    return f"{text[0]}.{text[1:]}e{exponent:+d}"

@@ -170,6 +170,7 @@ def load_contract(path: str | Path | None = None) -> Contract:
 
 def parse_contract(rows: Mapping[str, Any]) -> Contract:
     """A contract from parsed JSON, after a look at every row. Raises ValueError that names the row."""
+    _expect_keys("its top", rows, ("version", "operator", "specification", "bitwise", *_LAYOUT))
     for section, names in _LAYOUT.items():
         _expect_keys(section, rows.get(section), names)
         for name in names:

@@ -39,14 +39,14 @@ class Truth:
         another shape.
         """
         format_of(x.dtype)
-        x, cap = x.detach().clone(), cap_as_fp32(cap)
+        x, cap = _copy(x), cap_as_fp32(cap)
         if grad_y is None:
             value = fp64.forward(x, cap)
             return cls(x, cap, None, value, fp64.forward_bound(x, value))
         format_of(grad_y.dtype)
         if grad_y.shape != x.shape:
             raise ValueError(f"grad_y must have the shape of x, {tuple(x.shape)}, not {tuple(grad_y.shape)}")
-        grad_y = grad_y.detach().clone()
+        grad_y = _copy(grad_y)
         value = _gradient(x, grad_y, cap)
         return cls(x, cap, grad_y, value, fp64.gradient_bound(x, grad_y, cap, value))
 
@@ -88,6 +88,10 @@ class Truth:
             else:
                 flat[index] = exact.round_gradient(x, grad_y, self.cap, dtype)
         return result
+
+
+def _copy(t: Tensor) -> Tensor:
+    return t.detach().clone(memory_format=torch.contiguous_format)
 
 
 def _gradient(x: Tensor, grad_y: Tensor, cap: float) -> Tensor:

@@ -20,7 +20,7 @@ def spacing(value: Tensor, dtype: torch.dtype) -> Tensor:
     """
     fmt = format_of(dtype)
     _expect_fp64(value)
-    exponent = (value.contiguous().view(torch.int64) >> _FRACTION_BITS) & 0x7FF
+    exponent = (value.view(torch.int64) >> _FRACTION_BITS) & 0x7FF
     exponent = exponent.clamp(fmt.emin + _EXPONENT_BIAS, 2046) - (fmt.precision - 1)
     return (exponent << _FRACTION_BITS).view(torch.float64)
 
