@@ -192,6 +192,18 @@ def one(frame: _Frame) -> Iterator[Case]:
     yield frame.case((4,), number=0, values="transition")
 
 
+def device(frame: _Frame) -> Iterator[Case]:
+    """Small cases, many blocks, and a layout that is no plain one: for laws of an accelerator."""
+    yield from small(frame)
+    yield frame.case((65537,), number=3)
+    yield frame.case((2, 3, 1003), number=4, layout="transposed", grad_layout="stepped")
+
+
+def patterns(frame: _Frame) -> Iterator[Case]:
+    """65,536 patterns once, all of a 16-bit dtype, with an upstream gradient that is a function of x."""
+    yield frame.case((1 << 16,), number=0, values="domain", grad_values="hashed")
+
+
 FAMILIES: dict[str, Callable[[_Frame], Iterator[Case]]] = {
-    f.__name__: f for f in (general, domain, table, small, one)
+    f.__name__: f for f in (general, domain, table, small, one, device, patterns)
 }

@@ -12,11 +12,11 @@ import torch
 
 from invariance import process
 from invariance.candidate import Candidate, CandidateNotLoadable, CandidateRaised, Map, load
-from invariance.checkers import Law, load_laws
+from invariance.checkers import Law, NotApplicable, load_laws
 from invariance.judge import Judgement, Mismatch, judge
 from invariance.plan import Settings, cases
 from invariance.report.model import Explored
-from invariance.verdict import FAIL, PASS, Cell, Verdict
+from invariance.verdict import FAIL, NOT_APPLICABLE, PASS, Cell, Verdict
 from oracles.tolerances import load_contract
 from strategies.case import Case
 from strategies.cases import cases as explored_cases
@@ -24,20 +24,25 @@ from strategies.cases import explore as search
 from strategies.dtypes import TORCH
 from strategies.shrink import shrink
 
-SHRINK_BUDGET = 200  # attempts on one failure, a few milliseconds each
-
 
 def judge_cell(spec: str, cell: Cell, settings: Settings) -> Verdict:
     """Judge every case of a cell, up to the first that fails, which is then shrunk."""
     candidate = _loaded(spec, settings.device)
     law = load_laws()[cell.law]
     total = Verdict(cell, law.verdict(cell.pass_), PASS, device=settings.device)
+    outside = None
     for case in cases(cell, settings):
         process.announce(case.dumps())
-        found, reason = judge_case(candidate, law, cell.pass_, case, settings.device)
+        try:
+            found, reason = judge_case(candidate, law, cell.pass_, case, settings.device)
+        except NotApplicable as error:
+            outside = str(error)
+            continue
         total = _added(total, found)
         if found.mismatch is not None or reason is not None:
             return _explained(replace(total, status=FAIL), candidate, law, case, found, reason)
+    if total.cases == 0 and outside is not None:
+        return replace(total, status=NOT_APPLICABLE, reason=outside)
     if total.elements == 0:
         return replace(total, status=FAIL, reason="compared nothing: the law yielded no claim on any case")
     return total
@@ -98,14 +103,17 @@ def _explained(
 
     def fails(smaller: Case) -> bool:
         process.announce(smaller.dumps())
-        again, raised = judge_case(candidate, law, total.cell.pass_, smaller, total.device)
+        try:
+            again, raised = judge_case(candidate, law, total.cell.pass_, smaller, total.device)
+        except NotApplicable:
+            return False
         return (
             (again.mismatch is not None) == (found.mismatch is not None)
             and (raised is None) == (reason is None)
             and (again.mismatch is not None or raised is not None)
         )
 
-    smallest = shrink(case, fails, budget=SHRINK_BUDGET)
+    smallest = shrink(case, fails, budget=law.shrinks)
     again, raised = judge_case(candidate, law, total.cell.pass_, smallest, total.device)
     if again.mismatch is None and raised is None:  # it does not fail twice: the flake is the finding
         note = "failed once and not again on the same case: the result depends on history"
@@ -118,8 +126,11 @@ def judge_text(spec: str, law: str, pass_: str, case: str, device: str) -> Verdi
     candidate = _loaded(spec, device)
     known, recipe = load_laws()[law], Case.loads(case)
     process.announce(case)
-    found, reason = judge_case(candidate, known, pass_, recipe, device)
     cell = Cell(candidate.name, law, pass_, recipe.dtype, recipe.cap)
+    try:
+        found, reason = judge_case(candidate, known, pass_, recipe, device)
+    except NotApplicable as error:
+        return Verdict(cell, known.verdict(pass_), NOT_APPLICABLE, reason=str(error), case=case, device=device)
     failed = found.mismatch is not None or reason is not None or found.elements == 0
     total = _added(Verdict(cell, known.verdict(pass_), FAIL if failed else PASS, device=device), found)
     return replace(total, mismatch=found.mismatch, reason=reason, case=case)
@@ -134,7 +145,10 @@ def explore(
 
     def check(case: Case) -> bool:
         process.announce(case.dumps())
-        found, reason = judge_case(candidate, known, pass_, case, settings.device)
+        try:
+            found, reason = judge_case(candidate, known, pass_, case, settings.device)
+        except NotApplicable:
+            return True
         counted["examples"] += 1
         counted["elements"] += found.elements
         return found.mismatch is None and reason is None

@@ -16,6 +16,7 @@ from invariance.candidate import PASSES, Map
 from invariance.judge import Claim
 
 DTYPES = ("fp16", "bf16", "fp32")
+SHRINKS = 200  # attempts on one failure, a few milliseconds each
 
 
 class Pick(Protocol):
@@ -24,6 +25,13 @@ class Pick(Protocol):
     def __call__(self, name: str, low: int, high: int, /) -> int:
         """An integer from low to high, both included."""
         ...
+
+
+class NotApplicable(Exception):
+    """Raised by a checker where the law does not speak of the case: a second device is missing, say.
+
+    A cell is "not applicable", with this reason, only when every one of its cases raised it.
+    """
 
 
 Checker = Callable[[Map, tuple[Tensor, ...], Pick], Iterator[Claim]]
@@ -36,7 +44,8 @@ class Law:
     judgement: "accuracy" or "invariance". passes, dtypes: where it is stated. each_cap: one cell a cap, or one
     cell in all (at the first cap). inputs: the family of cases, a key of `invariance.plan.FAMILIES`. applies:
     given the calling convention, why the candidate is outside the law, or None. device: judged on an accelerator only.
-    bugs: public reports that the law answers. explored: Hypothesis adds cases to the plan's.
+    bugs: public reports that the law answers. explored: Hypothesis adds cases to the plan's. shrinks: how often a
+    failing case may be tried again to shrink it; few where one try takes seconds.
     """
 
     id: str
@@ -50,6 +59,7 @@ class Law:
     device: bool
     bugs: tuple[str, ...]
     explored: bool
+    shrinks: int = SHRINKS
 
     @property
     def statement(self) -> str:
@@ -90,6 +100,7 @@ def checker(
     device: bool = False,
     bugs: tuple[str, ...] = (),
     explored: bool | None = None,
+    shrinks: int = SHRINKS,
 ) -> Callable[[Checker], Checker]:
     """Register a law under its function's name; a taken name, a wrong judgement and a missing docstring are errors."""
     if judgement not in ("accuracy", "invariance"):
@@ -102,7 +113,7 @@ def checker(
         if not (check.__doc__ or "").strip():
             raise ValueError(f"law {name!r} states nothing: give it a docstring")
         seen = inputs == "general" if explored is None else explored
-        LAWS[name] = Law(name, check, judgement, passes, dtypes, each_cap, inputs, applies, device, bugs, seen)
+        LAWS[name] = Law(name, check, judgement, passes, dtypes, each_cap, inputs, applies, device, bugs, seen, shrinks)
         return check
 
     return register
