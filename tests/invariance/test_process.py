@@ -1,0 +1,79 @@
+"""Children die, hang and raise; the parent hears of it and goes on."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from invariance import process
+from invariance.process import Child, Job, run_job, run_jobs
+
+
+def announcing_then(what):
+    """A job: say what comes, then do it."""
+    process.announce(f"about to {what}")
+    {"crash": os.abort, "hang": lambda: time.sleep(60), "leave": lambda: os._exit(3)}[what]()
+
+
+def nested():
+    """A job: a fresh process from within a child."""
+    return os.getpid(), process.fresh("os:getpid")
+
+
+def printing():
+    """A job that writes to standard output."""
+    print("noise")
+    return "quiet"
+
+
+@pytest.fixture
+def target(tmp_path, monkeypatch):
+    """Import path of this file's functions in a child: a copy, since tests are no package."""
+    (tmp_path / "process_jobs.py").write_text(Path(__file__).read_text())
+    monkeypatch.syspath_prepend(str(tmp_path))
+    return lambda name: f"process_jobs:{name}"
+
+
+@pytest.mark.parametrize(
+    ("what", "kind", "says"),
+    [("crash", "crashed", "SIGABRT"), ("leave", "crashed", "status 3"), ("hang", "timed out", "0.5 s")],
+)
+def test_a_lost_child_is_an_outcome_with_what_it_announced(target, what, kind, says):
+    outcome = run_job(Job(target("announcing_then"), {"what": what}, timeout=20 if kind == "crashed" else 0.5))
+    assert outcome.kind == kind
+    assert says in outcome.failure
+    assert outcome.announced == f"about to {what}"
+
+
+def test_the_other_jobs_go_on(target):
+    jobs = [Job("os:getpid", {}, 20, key=0), Job("os:abort", {}, 20, key=1), Job("os:getpid", {}, 20, key=2)]
+    outcomes = {outcome.job.key: outcome.kind for outcome in run_jobs(jobs, workers=2)}
+    assert outcomes == {0: "done", 1: "crashed", 2: "done"}
+
+
+def test_a_job_that_raises_gives_its_traceback():
+    outcome = run_job(Job("os:listdir", {"path": "/no/such/folder"}, 20))
+    assert outcome.kind == "raised"
+    assert "FileNotFoundError" in outcome.failure
+
+
+def test_a_fresh_process_is_another_one(target):
+    child, grandchild = run_job(Job(target("nested"), {}, 20)).value
+    assert len({os.getpid(), child, grandchild}) == 3
+
+
+def test_one_child_serves_many_jobs_and_is_replaced_after_a_crash():
+    child = Child()
+    first, second = (child.run(Job("os:getpid", {}, 20)).value for _ in range(2))
+    assert first == second
+    assert child.run(Job("os:abort", {}, 20)).kind == "crashed"
+    assert child.run(Job("os:getpid", {}, 20)).value != first
+    child.close()
+
+
+def test_a_candidates_prints_stay_out_of_standard_output(target, capfd):
+    assert run_job(Job(target("printing"), {}, 20)).value == "quiet"
+    assert capfd.readouterr().out == ""
