@@ -1,0 +1,291 @@
+"""What surrounds a call and must not move a bit: repeats, grad modes, other caps, other processes, settings, hooks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.graph import save_on_cpu, saved_tensors_hooks
+from torch.utils.checkpoint import checkpoint
+
+from invariance.candidate import Map, load
+from invariance.checkers import Pick, checker
+from invariance.checkers.states import STATES, threads
+from invariance.checkers.views import LARGE, Args, each, flat, plain, tiled
+from invariance.judge import Claim
+from invariance.process import fresh
+from strategies.caps import HIGHEST, as_fp32, fp32_bits
+from strategies.layouts import LAYOUTS
+
+Cap = float | int
+Way = Callable[..., Tensor]
+
+
+@checker(
+    judgement="invariance",
+    bugs=("triton-lang/triton#9368", "NVIDIA/TensorRT-LLM#16782", "NVIDIA/TransformerEngine#2986"),
+)
+def repeat(f: Map, args: Args, pick: Pick) -> Iterator[Claim]:
+    """The same call gives the same bits again, whatever was called in between."""
+    first = f(*args)
+    kept = plain(first)
+    for number in range(2, 5):
+        yield Claim(f"call {number}", got=f(*args), want=kept, of=args)
+    line = each(args, flat)
+    size = line[0].numel()
+    between = {
+        "other content": each(args, torch.neg),
+        "fewer elements": each(line, lambda t: t[: pick("fewer", 0, size)]),
+        "more elements": each(line, lambda t: torch.cat([t, t[: LARGE - 1], t[:1]])),
+    }
+    for label, others in between.items():
+        f(*others)
+        yield Claim(f"after a call with {label}", got=f(*args), want=kept, of=args)
+    other = next(dtype for dtype in (torch.float32, torch.bfloat16) if dtype != args[0].dtype)
+    f.under("inference")(args[0].to(other))
+    yield Claim(f"after a call with {other}", got=f(*args), want=kept, of=args)
+    yield Claim("the first result, after all others", got=first, want=kept, of=args)
+
+
+@checker(
+    judgement="invariance",
+    bugs=(
+        "Dao-AILab/flash-attention#1397",
+        "pytorch/pytorch#128209",
+        "intel/intel-extension-for-pytorch#597",
+        "unslothai/unsloth#4502",
+        "RLinf/RLinf#1534",
+    ),
+)
+def grad_mode(f: Map, args: Args, pick: Pick) -> Iterator[Claim]:  # noqa: ARG001 - nothing to choose
+    """Every grad mode gives the same bits, and so does every way of asking for the gradient."""
+    want = f(*args)
+    for label, way in (_GRADIENTS if f.pass_ == "backward" else _GRAD_MODES).items():
+        yield Claim(label, got=way(f, *args), want=want, of=args)
+
+
+def _in_mode(f: Map, x: Tensor, *, mode: type[AbstractContextManager[None]], requires_grad: bool) -> Tensor:
+    """The result in a grad mode, of an input that requires grad or does not."""
+
+    def call(given: Tensor) -> Tensor:
+        with mode():
+            return f.op(given.detach().requires_grad_(requires_grad)).detach()
+
+    return replace(f, op=call).under("inference")(x)
+
+
+def _of_an_inference_tensor(f: Map, x: Tensor) -> Tensor:
+    """The result in inference mode of a tensor that was made there."""
+
+    def call(given: Tensor) -> Tensor:
+        with torch.inference_mode():
+            return f.op(given.clone())
+
+    return replace(f, op=call).under("inference")(x)
+
+
+_GRAD_MODES: dict[str, Way] = {
+    "grad, requires_grad": partial(_in_mode, mode=torch.enable_grad, requires_grad=True),
+    "grad, no requires_grad": partial(_in_mode, mode=torch.enable_grad, requires_grad=False),
+    "no_grad, requires_grad": partial(_in_mode, mode=torch.no_grad, requires_grad=True),
+    "no_grad, no requires_grad": partial(_in_mode, mode=torch.no_grad, requires_grad=False),
+    "inference_mode": partial(_in_mode, mode=torch.inference_mode, requires_grad=False),
+    "inference_mode, inference tensor": _of_an_inference_tensor,
+}
+
+
+def _accumulated(f: Map, x: Tensor, grad_y: Tensor) -> Tensor:
+    leaf, y = f.graph(x)
+    torch.autograd.backward(y, grad_y)
+    return leaf.new_empty(0) if leaf.grad is None else leaf.grad
+
+
+def _of_a_product(f: Map, x: Tensor, grad_y: Tensor) -> Tensor:
+    """The upstream gradient is 1 * grad_y, exactly, and arrives as autograd makes it."""
+    leaf, y = f.graph(x)
+    with torch.enable_grad():
+        loss = (y * grad_y).sum()
+    return f.gradient(leaf, loss, torch.ones_like(loss))
+
+
+def _of_an_intermediate(f: Map, x: Tensor, grad_y: Tensor) -> Tensor:
+    return _through(f, lambda op, given: op(given.clone()))(x, grad_y)
+
+
+def _without_grad(f: Map, x: Tensor, grad_y: Tensor) -> Tensor:
+    leaf, y = f.graph(x)
+    with torch.no_grad():
+        return f.gradient(leaf, y, grad_y)
+
+
+def _on_one_thread(f: Map, x: Tensor, grad_y: Tensor) -> Tensor:
+    leaf, y = f.graph(x)
+    with torch.autograd.set_multithreading_enabled(False):
+        return f.gradient(leaf, y, grad_y)
+
+
+_GRADIENTS: dict[str, Way] = {
+    "y.backward(grad_y)": _accumulated,
+    "(y * grad_y).sum()": _of_a_product,
+    "x is an intermediate result": _of_an_intermediate,
+    "asked for under no_grad": _without_grad,
+    "autograd on the calling thread": _on_one_thread,
+}
+
+
+@checker(judgement="invariance", bugs=("Dao-AILab/flash-attention#2402", "sgl-project/sglang#33915"))
+def interleaved_caps(f: Map, args: Args, pick: Pick) -> Iterator[Claim]:
+    """Operators of several caps, used in turn, each keep the result that their cap has alone."""
+    caps = _caps(f.cap)
+    alone = [plain(f.at(cap)(*args)) for cap in caps]
+    maps = [f.at(cap) for cap in caps]
+    yield Claim(f"cap {f.cap!r}, built before the others", got=f(*args), want=alone[0], of=args)
+    turn = pick("turn", 0, len(caps) - 1)
+    for number in (2, 0, 1, 1, 2, 0):
+        at = (number + turn) % len(caps)
+        yield Claim(f"cap {caps[at]!r} in turn", got=maps[at](*args), want=alone[at], of=args)
+    if len(args) == 2:
+        graphs = [each_map.graph(args[0]) for each_map in maps]
+        for cap, one, graph, want in zip(caps, maps, graphs, alone, strict=True):
+            yield Claim(
+                f"backward at cap {cap!r}, forwards first", one.gradient(*graph, args[1]), want, of=args
+            )
+
+
+def _caps(cap: Cap) -> tuple[Cap, ...]:
+    """The cap, an FP32 neighbour of it, and one that is far away and that no 16-bit type holds."""
+    bits = fp32_bits(cap)
+    up = 1 if as_fp32(cap) < HIGHEST else -1
+    return cap, _from_bits(bits + up), _from_bits(bits + up * 0x6A3F1)
+
+
+def _from_bits(bits: int) -> float:
+    return float(torch.tensor(bits, dtype=torch.int32).view(torch.float32))
+
+
+# One cell a pass and dtype: a fresh process costs a tenth of a second, and several caps are asked of each.
+@checker(
+    judgement="invariance",
+    each_cap=False,
+    inputs="one",
+    bugs=("triton-lang/triton#9368", "Dao-AILab/flash-attention#2402"),
+)
+def fresh_process(f: Map, args: Args, pick: Pick) -> Iterator[Claim]:  # noqa: ARG001 - nothing to choose
+    """A fresh process gives the same bits, whatever either process has computed before."""
+    if args[0].numel() == 0 or not f.candidate.spec:
+        return
+    long = each(args, partial(tiled, count=1025))
+    caps = _caps(f.cap)
+    here = [f.at(cap)(*long) for cap in caps]
+    answers = fresh(
+        "invariance.checkers.calls:results",
+        spec=f.candidate.spec,
+        device=f.candidate.device,
+        pass_=f.pass_,
+        caps=caps[::-1],  # another order, or a cap that sticks would stick alike
+        packed=[_packed(t) for t in long],
+    )
+    for cap, got, answer in zip(caps, here, answers[::-1], strict=True):
+        yield Claim(f"cap {cap!r}", got=got, want=_unpacked(answer, f.candidate.device), of=long)
+
+
+Packed = tuple[str, tuple[int, ...], bytes]
+
+
+def results(spec: str, device: str, pass_: str, caps: tuple[Cap, ...], packed: list[Packed]) -> list[Packed]:
+    """In the fresh process: the results of the candidate at each cap, in the order given."""
+    candidate = load(spec, device)
+    args = tuple(_unpacked(one, device) for one in packed)
+    return [_packed(candidate.map(cap, pass_)(*args)) for cap in caps]
+
+
+def _packed(t: Tensor) -> Packed:
+    """A tensor as plain data: torch would send it through shared memory, which dies with its process."""
+    raw = plain(t.detach()).cpu().reshape(-1).view(torch.uint8).numpy().tobytes()
+    return str(t.dtype).removeprefix("torch."), tuple(t.shape), raw
+
+
+def _unpacked(packed: Packed, device: str) -> Tensor:
+    dtype, shape, raw = packed
+    return torch.frombuffer(bytearray(raw), dtype=getattr(torch, dtype)).view(shape).to(device)
+
+
+@checker(judgement="invariance", inputs="small")
+def process_state(f: Map, args: Args, pick: Pick) -> Iterator[Claim]:  # noqa: ARG001 - nothing to choose
+    """Settings of the process do not move a bit: default dtype, threads, deterministic mode, autocast, anomaly mode."""
+    cap = _caps(f.cap)[2]  # under a default of BF16 a cap loses its last bits, where it has any
+    usual = f.at(cap)(*args)
+    for label, state in STATES.items():
+        with state(args[0].device.type):
+            built = f.at(cap)
+            inside, again = built(*args), f(*args)
+        after = built(*args)
+        yield Claim(f"built and called under {label}", got=inside, want=usual, of=args)
+        yield Claim(f"built under {label}, called after", got=after, want=usual, of=args)
+        yield Claim(f"called under {label}", got=again, want=f(*args), of=args)
+    with ThreadPoolExecutor(1) as pool:
+        elsewhere = pool.submit(f, *args).result()
+    yield Claim("called from another thread", got=elsewhere, want=f(*args), of=args)
+    if args[0].numel() > 0:  # torch gives a second thread work from 32,768 elements on
+        long = each(args, partial(tiled, count=(1 << 16) + 17))
+        yield from (
+            Claim(f"with {count} threads", got=_with_threads(count, f, long), want=f(*long), of=long)
+            for count in (1, 2, 3)
+        )
+
+
+def _with_threads(count: int, f: Map, args: Args) -> Tensor:
+    with threads(count):
+        return f(*args)
+
+
+@checker(judgement="invariance", passes=("forward", "backward"), bugs=("RLinf/RLinf#1534",))
+def checkpointing(f: Map, args: Args, pick: Pick) -> Iterator[Claim]:  # noqa: ARG001 - nothing to choose
+    """Activation checkpointing, which runs the forward twice, does not move a bit."""
+    want = f(*args)
+    yield Claim("checkpointed", got=_through(f, _checkpointed)(*args), want=want, of=args)
+    yield Claim("inside a checkpointed segment", got=_through(f, _segment)(*args), want=want, of=args)
+
+
+def _checkpointed(op: Way, x: Tensor) -> Any:
+    return checkpoint(op, x, use_reentrant=False)
+
+
+def _segment(op: Way, x: Tensor) -> Any:
+    return checkpoint(lambda given: op(given.clone()), x, use_reentrant=False)
+
+
+@checker(judgement="invariance", passes=("forward", "backward"))
+def saved_tensor_hooks(f: Map, args: Args, pick: Pick) -> Iterator[Claim]:  # noqa: ARG001 - nothing to choose
+    """Saved tensors that are packed away and come back in other memory do not move a bit."""
+    want = f(*args)
+    for label, hooks in _HOOKS.items():
+        yield Claim(label, got=_through(f, partial(_hooked, hooks))(*args), want=want, of=args)
+
+
+def _hooked(hooks: Callable[[], AbstractContextManager[object]], op: Way, x: Tensor) -> Tensor:
+    with hooks():
+        return op(x)
+
+
+def _stepped(t: Tensor) -> Tensor:
+    """Every second element of a wider tensor; masks and indices, which have no NaN, stay where they are."""
+    return LAYOUTS["stepped"](t) if t.is_floating_point() else t
+
+
+_HOOKS: dict[str, Callable[[], AbstractContextManager[object]]] = {
+    "saved on the CPU": save_on_cpu,
+    "copied and copied back": partial(saved_tensors_hooks, lambda t: plain(t.detach()), plain),
+    "back with other strides": partial(saved_tensors_hooks, _stepped, lambda t: t),
+}
+
+
+def _through(f: Map, way: Callable[[Way, Tensor], Tensor]) -> Map:
+    """The same map with its operator called as `way(op, x)`."""
+    return replace(f, op=partial(way, f.op))

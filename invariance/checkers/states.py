@@ -1,0 +1,71 @@
+"""Settings of the whole process, each a context that restores what it found."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from functools import partial
+
+import torch
+
+# Each takes the device type that the candidate runs on.
+State = Callable[[str], AbstractContextManager[None]]
+
+
+@contextmanager
+def default_dtype(device: str, *, dtype: torch.dtype) -> Iterator[None]:  # noqa: ARG001 - a State
+    """New floating tensors have this dtype: how model loaders build layers, and where a cap kept as a tensor rounds."""
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(dtype)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(before)
+
+
+@contextmanager
+def threads(count: int) -> Iterator[None]:
+    """Torch's CPU operators run on that many threads."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+@contextmanager
+def deterministic(device: str) -> Iterator[None]:  # noqa: ARG001 - a State
+    """Deterministic algorithms only; torch also fills uninitialised memory with NaN then."""
+    before = torch.are_deterministic_algorithms_enabled()
+    warn_only = torch.is_deterministic_algorithms_warn_only_enabled()
+    torch.use_deterministic_algorithms(True)
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(before, warn_only=warn_only)
+
+
+@contextmanager
+def autocast(device: str, *, dtype: torch.dtype) -> Iterator[None]:
+    """Mixed precision: a cap is elementwise FP32 arithmetic, which no autocast list touches."""
+    with torch.autocast(device, dtype=dtype):
+        yield
+
+
+@contextmanager
+def anomaly(device: str) -> Iterator[None]:  # noqa: ARG001 - a State
+    """Autograd's debugging mode, without its refusal of NaN: inputs may hold some."""
+    with torch.autograd.set_detect_anomaly(True, check_nan=False):
+        yield
+
+
+STATES: dict[str, State] = {
+    "default dtype bfloat16": partial(default_dtype, dtype=torch.bfloat16),
+    "default dtype float16": partial(default_dtype, dtype=torch.float16),
+    "default dtype float64": partial(default_dtype, dtype=torch.float64),
+    "deterministic algorithms": deterministic,
+    "autocast to bfloat16": partial(autocast, dtype=torch.bfloat16),
+    "autocast to float16": partial(autocast, dtype=torch.float16),
+    "anomaly detection": anomaly,
+}

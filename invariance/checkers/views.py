@@ -1,0 +1,59 @@
+"""Views of all arguments of a map at once: whatever a law does to x it does to the upstream gradient too."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+import torch
+from torch import Tensor
+
+from invariance.candidate import Map
+from invariance.judge import Claim
+
+Args = tuple[Tensor, ...]
+View = Callable[[Tensor], Tensor]
+
+T = TypeVar("T")
+
+# Above this many elements a law that would call the map once for each of many settings takes a few of them.
+LARGE = 1 << 17
+
+
+def each(args: Args, view: View) -> Args:
+    """The view of every argument."""
+    return tuple(view(t) for t in args)
+
+
+def commuting(label: str, f: Map, args: Args, whole: Tensor, view: View) -> Claim:
+    """The claim that the map of a view of the arguments is the view of `whole`, their result."""
+    seen = each(args, view)
+    return Claim(label, got=f(*seen), want=view(whole), of=seen)
+
+
+def plain(t: Tensor) -> Tensor:
+    """The same values in contiguous memory of their own."""
+    return t.clone(memory_format=torch.contiguous_format)
+
+
+def flat(t: Tensor) -> Tensor:
+    """All elements in logical order, shape (numel,)."""
+    return t.reshape(t.numel())
+
+
+def as_rows(t: Tensor) -> Tensor:
+    """The tensor as (rows, columns): its last dimension is a row; a 0-d tensor is one row of one element."""
+    columns = t.shape[-1] if t.dim() else 1
+    return t.reshape(t.shape[:-1].numel() if t.dim() else 1, columns)
+
+
+def tiled(t: Tensor, count: int) -> Tensor:
+    """`count` elements that repeat those of t (one or more) over and over, shape (count,)."""
+    return flat(t).repeat(-(-count // t.numel()))[:count]
+
+
+def some(items: Sequence[T], args: Args, start: int, few: int = 4) -> list[T]:
+    """All items; for large arguments a few of them, counted from `start` around."""
+    if args[0].numel() <= LARGE:
+        return list(items)
+    return [items[(start + i * max(1, len(items) // few)) % len(items)] for i in range(few)]
