@@ -91,7 +91,7 @@ def neighbours(seed: int, number: int) -> Cap:
 
 def unrepresentable(seed: int, number: int) -> Cap:
     """Everyday caps that no 16-bit dtype holds; breaks a cap rounded to the dtype of x."""
-    return _listed(30.1, 17.3, 7.3, 0.7, 49.99, 1000.5, 31.000002, 3.14159)(seed, number)
+    return _listed(30.1, 17.3, 7.3, 0.7, 49.99, 1000.1, 31.000002, 3.14159)(seed, number)
 
 
 def odd_last_bit(seed: int, number: int) -> Cap:

@@ -120,16 +120,11 @@ def _literal(search: _Search) -> None:
     if search.best.numel > _LITERAL_KEPT:
         _any_of(search, "values", ("constant", "ramp"))
     recipe = search.best
-    if (
-        recipe.numel > _LITERAL_TRIED
-        or recipe.numel == 0
-        or (recipe.values == "constant" and recipe.numel > _LITERAL_KEPT)
-    ):
+    most = _LITERAL_KEPT if recipe.values == "constant" else _LITERAL_TRIED
+    if not 0 < recipe.numel <= most:
         return
-    plain = recipe.replace(layout="contiguous")
-    if isinstance(recipe.values, str) and not search.attempt(
-        values=tuple(to_bits(plain.x()).reshape(-1).tolist())
-    ):
+    bits = tuple(to_bits(recipe.replace(layout="contiguous").x()).reshape(-1).tolist())
+    if recipe.values != bits and not search.attempt(values=bits):
         return
     _literal_gradient(search)
     _drop(search, reserve=search.left // 3)
