@@ -21,8 +21,7 @@ from typing import TypeVar
 import torch
 from mpmath.libmp import from_rational, mpf_exp
 
-from oracles.formats import cap_as_fp32, floor_log2
-from oracles.rounding import round_exact
+from oracles.formats import FP64, Format, cap_as_fp32, floor_log2, format_of, round_to_format
 
 T = TypeVar("T")
 
@@ -76,9 +75,13 @@ class Enclosure:
 
     def rounded(self, dtype: torch.dtype) -> float | None:
         """The value rounded once to `dtype`; None when this enclosure cannot tell."""
+        return self.rounded_to(format_of(dtype))
+
+    def rounded_to(self, fmt: Format) -> float | None:
+        """The value rounded once to a format; None when this enclosure cannot tell."""
         if self.is_exact:
-            return round_exact(self.lo, dtype)
-        low, high = round_exact(self.lo, dtype, +1), round_exact(self.hi, dtype, -1)
+            return round_to_format(self.lo, fmt)
+        low, high = round_to_format(self.lo, fmt, +1), round_to_format(self.hi, fmt, -1)
         return low if low == high else None
 
 
@@ -148,7 +151,8 @@ def describe(x: float, cap: float, grad_y: float | None = None, digits: int = 20
     text = decimal(x, cap, grad_y, digits)
     if not text[-1].isdigit():
         return text
-    return f"{text} ({float(Fraction(text)).hex()})"
+    nearest = decide(lambda bits: _enclose(x, cap, grad_y, bits), lambda value: value.rounded_to(FP64))
+    return f"{text} ({nearest.hex()})"
 
 
 def _enclose(x: float, cap: float, grad_y: float | None, bits: int) -> Enclosure:

@@ -40,6 +40,9 @@ FORMATS: dict[torch.dtype, Format] = {
     torch.float32: Format("fp32", 24, -126, 127),
 }
 
+FP64 = Format("fp64", 53, -1022, 1023)
+"""Not a format that a kernel reads or writes: only for showing exact values."""
+
 
 def format_of(dtype: torch.dtype) -> Format:
     """The format of a torch dtype. Raises TypeError for any other than float16, bfloat16 and float32."""

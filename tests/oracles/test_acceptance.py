@@ -113,7 +113,7 @@ def test_the_formula_itself_is_accepted() -> None:
 @pytest.mark.parametrize("dtype", SIXTEEN, ids=str)
 def test_a_chain_of_roundings_is_its_own_contract(dtype: torch.dtype) -> None:
     x = from_bits(ALL, dtype)
-    x = x[x.isfinite() & (x.double().abs() > 1e-3)]
+    x = x[x.isfinite()]
     t = torch.tanh(x / 30)
     g = torch.ones_like(x)
     for got, truth in ((30 * t, Truth.of(x, 30)), (g * (1 - t * t), Truth.of(x, 30, g))):
@@ -172,6 +172,59 @@ def test_outside_the_judged_domain_nothing_is_judged_unless_asked() -> None:
     asked = accept("ulp", bad, truth, everywhere=True)
     assert asked.judged.all()
     assert not asked.ok.any()
+
+
+def test_the_chain_may_lose_a_subnormal() -> None:
+    eta, zero = 2.0**-24, torch.zeros(1, dtype=torch.float16)
+    gradient = Truth.of(zero, 30, torch.tensor([0.75 * eta]))
+    outcomes = [accept("chain", zero + n * eta, gradient).all_ok for n in (0, 1, 2, 3)]
+    assert outcomes == [True, True, True, False]
+    forward = Truth.of(zero + 20 * eta, 30)
+    assert [accept("chain", zero + n * eta, forward).all_ok for n in (0, 30, 53, 54)] == [
+        True,
+        True,
+        True,
+        False,
+    ]
+
+
+def test_below_a_power_of_two_the_ulp_is_the_smaller_one() -> None:
+    """Saturated at c = 32, y lies just below 32: FP64 cannot tell, and 6 ulp there are 3 steps above 32."""
+    truth = Truth.of(torch.full((1,), 320.0), 32)
+    thirty_two = torch.full((1,), 32.0)
+    outcomes = [accept("ulp", neighbour(thirty_two, n), truth).all_ok for n in (-7, -6, 2, 3, 4)]
+    assert outcomes == [False, True, True, False, False]
+
+
+@pytest.mark.parametrize(("cap", "above"), [(2.0**30, False), (2.0**60, True)])
+def test_a_bracket_that_ends_at_a_midpoint_is_decided_exactly(cap: float, above: bool) -> None:
+    """E + tol is the midpoint less x * z² / 3 plus c * 2**-149: which of them is larger depends on the cap."""
+    low, high, ulp = 1.0, 1.0 + 2.0**-7, 2.0**-23
+    middle = low + 2.0**-8
+    results = torch.tensor([low, high], dtype=torch.bfloat16)
+    up = accept("ulp", results, Truth.of(torch.full((2,), middle - 6 * ulp), cap))
+    assert up.ok.tolist() == [True, above]
+    assert up.escalated == 1
+    down = accept("ulp", results, Truth.of(torch.full((2,), middle + 6 * ulp), cap))
+    assert down.ok.tolist() == [True, True]
+    assert down.escalated == 1
+
+
+def test_the_absolute_tolerance_of_gradients_grows_with_large_ones_only() -> None:
+    x, g = torch.full((4,), 3.0), torch.tensor([0.001, 0.001, 100.0, 100.0])
+    truth = Truth.of(x, 30, g)
+    rtol = 1e-5 * truth.value
+    off = torch.tensor([0.9e-5, 1.1e-5, 0.9e-3, 1.1e-3]).double()
+    outcome = accept("specification", round_once(truth.value + rtol + off, torch.float32), truth)
+    assert outcome.ok.tolist() == [True, False, True, False]
+
+
+def test_the_specification_leaves_what_may_overflow() -> None:
+    x, g = torch.zeros(2, dtype=torch.float16), torch.tensor([65519.99, 65000.0])
+    outcome = accept(
+        "specification", torch.tensor([65504.0, 65504.0], dtype=torch.float16), Truth.of(x, 30, g)
+    )
+    assert outcome.judged.tolist() == [False, True]
 
 
 def test_error_is_in_ulp_of_the_result_and_in_gradient_units() -> None:

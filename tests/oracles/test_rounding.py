@@ -107,6 +107,14 @@ def test_the_two_roundings_agree(dtype: torch.dtype) -> None:
 
 
 @pytest.mark.parametrize("dtype", FORMATS, ids=str)
+def test_the_first_value_that_overflows(dtype: torch.dtype) -> None:
+    top = Fraction(torch.finfo(dtype).max)
+    middle = (top + format_of(dtype).overflow) / 2
+    assert round_exact(middle, dtype) == -round_exact(-middle, dtype) == math.inf
+    assert round_exact(middle, dtype, -1) == top
+
+
+@pytest.mark.parametrize("dtype", FORMATS, ids=str)
 def test_an_open_end_decides_a_tie(dtype: torch.dtype) -> None:
     step = 2.0 ** (1 - format_of(dtype).precision)
     for start in (1.0, 1.0 + step):
