@@ -118,7 +118,9 @@ def compiled(f: Map, args: Args, pick: Pick) -> Iterator[Claim]:  # noqa: ARG001
     caps = (f.cap, f.cap * 2, f.cap * 0.75, f.cap * 1.25)
     dense = each(args, plain)
     if formula_seen(f, dense):
-        raise NotApplicable("torch.compile sees a formula of PyTorch operations and writes a kernel of its own for it")
+        raise NotApplicable(
+            "torch.compile sees a formula of PyTorch operations and writes a kernel of its own for it"
+        )
     call = compiled_by_dynamo()
     for cap in caps:
         at = f.at(cap)

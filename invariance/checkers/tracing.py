@@ -66,7 +66,9 @@ def _computing(graph: torch.fx.GraphModule) -> list[str]:
 def _named(target: Any) -> tuple[str, str]:
     """The name of a function and the package that it is from."""
     if isinstance(target, (OpOverload, OpOverloadPacket, HigherOrderOperator)):
-        namespace, _, name = str(target).partition(".")  # a kernel launch is a higher-order operator: no namespace
+        namespace, _, name = str(target).partition(
+            "."
+        )  # a kernel launch is a higher-order operator: no namespace
         return name.split(".")[0], "torch" if namespace in ("aten", "prims") else namespace
     name = str(getattr(target, "__name__", target))
     return name, str(getattr(target, "__module__", None) or "torch").split(".")[0]
