@@ -46,11 +46,11 @@ def repeat(f: Map, args: Args, pick: Pick) -> Iterator[Claim]:
     }
     for label, others in between.items():
         f(*others)
-        yield Claim(f"after a call with {label}", got=f(*args), want=kept, of=args)
+        yield Claim(f"the first result, after a call with {label}", got=first, want=kept, of=args)
+        yield Claim(f"again, after a call with {label}", got=f(*args), want=kept, of=args)
     other = next(dtype for dtype in (torch.float32, torch.bfloat16) if dtype != args[0].dtype)
     f.under("inference")(args[0].to(other))
-    yield Claim(f"after a call with {other}", got=f(*args), want=kept, of=args)
-    yield Claim("the first result, after all others", got=first, want=kept, of=args)
+    yield Claim(f"again, after a call with {other}", got=f(*args), want=kept, of=args)
 
 
 @checker(
@@ -234,10 +234,9 @@ def process_state(f: Map, args: Args, pick: Pick) -> Iterator[Claim]:  # noqa: A
     yield Claim("called from another thread", got=elsewhere, want=f(*args), of=args)
     if args[0].numel() > 0:  # torch gives a second thread work from 32,768 elements on
         long = each(args, partial(tiled, count=(1 << 16) + 17))
-        yield from (
-            Claim(f"with {count} threads", got=_with_threads(count, f, long), want=f(*long), of=long)
-            for count in (1, 2, 3)
-        )
+        usual = f(*long)
+        for count in (1, 2):
+            yield Claim(f"with {count} threads", got=_with_threads(count, f, long), want=usual, of=long)
 
 
 def _with_threads(count: int, f: Map, args: Args) -> Tensor:

@@ -1,0 +1,348 @@
+"""The call laws let every good kernel pass, and each is shown to fail before it is believed."""
+
+from __future__ import annotations
+
+import re
+import threading
+
+import pytest
+import torch
+
+from invariance import process
+from invariance.candidate import PASSES, adapt, load
+from invariance.checkers import LAWS, load_laws
+from invariance.checkers.calls import results
+from invariance.checkers.states import STATES, threads
+from invariance.run import arguments
+from strategies.case import Case
+from tests.checkers.faulty import GOOD, bumped, faulty, softcap, verdict
+
+load_laws()
+
+IN_PROCESS = [
+    "repeat",
+    "grad_mode",
+    "interleaved_caps",
+    "process_state",
+    "checkpointing",
+    "saved_tensor_hooks",
+]
+SHAPES = [(), (0,), (2, 3), (300,), (2, 1, 3, 5)]
+
+
+def cases(dtype):
+    layouts = ("contiguous", "offset", "stride_zero", "stepped", "permuted")
+    for number, shape in enumerate(SHAPES):
+        knobs = (("grad_layout", layouts[-1 - number]), ("grad_values", ("signed", "specials")[number % 2]))
+        values = ("mixed", "bits")[number % 2]
+        yield Case(shape, dtype, 30.0, layouts[number], values, seed=number, knobs=knobs)
+
+
+def test_these_are_all_the_call_laws():
+    laws = {name for name, law in LAWS.items() if law.check.__module__.endswith(".calls")}
+    assert laws == {*IN_PROCESS, "fresh_process"}
+
+
+@pytest.mark.parametrize("law", IN_PROCESS)
+def test_good_kernels_pass(law):
+    for number, kernel in enumerate(GOOD[:2] if law == "process_state" else GOOD):  # it is the slow one
+        candidate = adapt(kernel.__name__, kernel)
+        for pass_ in LAWS[law].passes:
+            compared = 0
+            for case in cases(("fp16", "bf16", "fp32")[number % 3]):
+                found = verdict(law, candidate, case, pass_)
+                assert found.mismatch is None, (kernel.__name__, pass_, case.dumps(), found.mismatch)
+                compared += found.elements
+            assert compared > 500
+
+
+class Counting:
+    """A fault in every so many calls of the operator, or of its backward."""
+
+    def __init__(self, every):
+        self.every, self.calls = every, 0
+
+    def __call__(self, out, args):
+        self.calls += 1
+        return bumped(out) if self.calls % self.every == 0 else out
+
+
+class Leaking:
+    """The result of the last call whose tensor had as many elements, as a workspace keyed by size gives it."""
+
+    def __init__(self):
+        self.kept = {}
+
+    def __call__(self, out, args):
+        buffer = self.kept.setdefault((out.shape, out.dtype), torch.empty_like(out))
+        return buffer.copy_(out).view_as(buffer)
+
+
+def default_dtype_counts(out, args):
+    return bumped(out) if torch.get_default_dtype() != torch.float32 else out
+
+
+def threads_count(out, args):
+    return bumped(out) if torch.get_num_threads() > 1 and out.numel() > 30000 else out
+
+
+def autocast_counts(out, args):
+    return bumped(out) if torch.is_autocast_enabled("cpu") else out
+
+
+def deterministic_counts(out, args):
+    return bumped(out) if torch.are_deterministic_algorithms_enabled() else out
+
+
+def anomaly_counts(out, args):
+    return bumped(out) if torch.is_anomaly_enabled() else out
+
+
+def thread_counts(out, args):
+    return bumped(out) if threading.current_thread() is not threading.main_thread() else out
+
+
+FAULTS = [
+    ("repeat", lambda: Counting(3), PASSES, "call 3"),
+    ("repeat", lambda: Counting(6), PASSES, "again, after a call with"),
+    ("repeat", Leaking, PASSES, "the first result, after a call with other content"),
+    ("process_state", lambda: default_dtype_counts, PASSES, "default dtype bfloat16"),
+    ("process_state", lambda: threads_count, PASSES, "with 2 threads"),
+    ("process_state", lambda: autocast_counts, PASSES, "autocast"),
+    ("process_state", lambda: deterministic_counts, PASSES, "deterministic"),
+    ("process_state", lambda: anomaly_counts, PASSES, "anomaly"),
+    ("process_state", lambda: thread_counts, PASSES, "another thread"),
+    ("checkpointing", lambda: Counting(2), ("forward", "backward"), "checkpointed"),
+]
+
+
+@pytest.mark.parametrize(("law", "make", "passes", "label"), FAULTS)
+def test_each_law_catches_its_fault_in_the_pass_that_has_it(law, make, passes, label):
+    case = Case((2, 5), "bf16", 30.0, values="transition", seed=5)
+    with threads(1):
+        for pass_ in passes:
+            found = verdict(law, faulty(make(), pass_), case, pass_)
+            assert found.mismatch is not None, pass_
+            assert re.search(label, found.mismatch.label), (pass_, found.mismatch.label)
+            for other in set(LAWS[law].passes) - {pass_}:
+                assert verdict(law, faulty(make(), pass_), case, other).mismatch is None, (pass_, other)
+
+
+CASE = Case((2, 5), "fp32", 30.0, values="transition", seed=5)
+
+
+@pytest.mark.parametrize("fault_in", ["forward", "inference"])
+@pytest.mark.parametrize("judged", ["forward", "inference"])
+def test_grad_mode_sees_another_path_in_either_mode_from_both(fault_in, judged):
+    found = verdict("grad_mode", faulty(lambda out, args: bumped(out), fault_in), CASE, judged)
+    assert found.mismatch is not None
+    assert "grad" in found.mismatch.label
+
+
+def inference_tensors_differ(x, cap):
+    y = softcap(x, cap)
+    return bumped(y) if x.is_inference() else y
+
+
+def inference_mode_differs(x, cap):
+    y = softcap(x, cap)
+    return bumped(y) if torch.is_inference_mode_enabled() and not x.is_inference() else y
+
+
+def intermediates_differ(x, cap):
+    return softcap(x, cap, lambda out, args: bumped(out), "" if x.is_leaf else "backward")
+
+
+def single_threaded_autograd(x, cap):
+    def fault(out, args):
+        return out if torch.autograd.is_multithreading_enabled() else bumped(out)
+
+    return softcap(x, cap, fault, "backward")
+
+
+@pytest.mark.parametrize(
+    ("kernel", "pass_", "label"),
+    [
+        (inference_tensors_differ, "forward", "inference tensor"),
+        (inference_mode_differs, "inference", "inference_mode"),
+        (intermediates_differ, "backward", "intermediate"),
+        (single_threaded_autograd, "backward", "calling thread"),
+    ],
+)
+def test_grad_mode_catches(kernel, pass_, label):
+    found = verdict("grad_mode", adapt("kernel", kernel), CASE, pass_)
+    assert found.mismatch is not None
+    assert label in found.mismatch.label
+
+
+class LastCapWins:
+    """The cap lives on the class."""
+
+    cap = 1.0
+
+    def __init__(self, softcap):
+        type(self).cap = softcap
+
+    def __call__(self, x):
+        return softcap(x, type(self).cap)
+
+
+class BackwardOfTheLastForward:
+    """The forward leaves the cap where the next forward overwrites it, and the backward reads it there."""
+
+    cap = 1.0
+
+    def __init__(self, softcap):
+        self.softcap = softcap
+
+    def __call__(self, x):
+        type(self).cap = self.softcap
+        return softcap(x, self.softcap, self.stale, "backward")
+
+    def stale(self, out, args):
+        t = torch.tanh(args[0].float() / type(self).cap)
+        return (args[1].float() * (1 - t * t)).to(out.dtype)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "passes", "label"),
+    [
+        (LastCapWins, PASSES, "built before the others"),
+        (BackwardOfTheLastForward, ("backward",), "forwards first"),
+    ],
+)
+def test_interleaved_caps_catches(kernel, passes, label):
+    for pass_ in passes:
+        found = verdict("interleaved_caps", adapt("kernel", kernel), CASE, pass_)
+        assert found.mismatch is not None
+        assert label in found.mismatch.label
+
+
+def keeps_its_place(op_memory):
+    def fault(out, args):
+        return bumped(out) if args[0].data_ptr() not in op_memory else out
+
+    return fault
+
+
+def saved_tensor_moved(x, cap):
+    place = {x.data_ptr()}
+    return softcap(x, cap, keeps_its_place(place), "backward")
+
+
+def saved_tensor_strided(x, cap):
+    return softcap(x, cap, lambda out, args: bumped(out, not args[0].is_contiguous()), "backward")
+
+
+@pytest.mark.parametrize(
+    ("kernel", "label"),
+    [(saved_tensor_moved, "copied and copied back"), (saved_tensor_strided, "other strides")],
+)
+def test_saved_tensor_hooks_catches(kernel, label):
+    found = verdict("saved_tensor_hooks", adapt("kernel", kernel), CASE, "backward")
+    assert found.mismatch is not None
+    assert found.mismatch.label in (label, "saved on the CPU", "back with other strides")
+
+
+@pytest.mark.parametrize("state", STATES)
+def test_a_state_is_left_as_it_was_found_also_after_an_error(state):
+    def now():
+        return (
+            torch.get_default_dtype(),
+            torch.are_deterministic_algorithms_enabled(),
+            torch.is_deterministic_algorithms_warn_only_enabled(),
+            torch.is_autocast_enabled("cpu"),
+            torch.is_anomaly_enabled(),
+            torch.is_anomaly_check_nan_enabled(),
+        )
+
+    def fail_inside():
+        with STATES[state]("cpu"):
+            assert now() != before
+            raise KeyError
+
+    before = now()
+    with pytest.raises(KeyError):
+        fail_inside()
+    assert now() == before
+
+
+KERNELS = """
+import torch
+
+def good(x, cap):
+    return (cap * torch.tanh(x.float() / cap)).to(x.dtype)
+
+class FirstCapSticks:
+    cap = None
+    def __init__(self, softcap):
+        self.softcap = softcap
+    def __call__(self, x):
+        if type(self).cap is None:
+            type(self).cap = self.softcap
+        return good(x, type(self).cap)
+
+class SecondCapSticks:
+    seen = []
+    def __init__(self, softcap):
+        self.softcap = softcap
+    def __call__(self, x):
+        if self.softcap not in self.seen:
+            self.seen.append(self.softcap)
+        return good(x, self.seen[min(self.seen.index(self.softcap), 1)])
+"""
+
+
+@pytest.fixture
+def kernels(tmp_path):
+    path = tmp_path / "kernels.py"
+    path.write_text(KERNELS)
+    return path
+
+
+FOUR = Case((4,), "bf16", 20.0, values="transition")
+
+
+@pytest.mark.parametrize("pass_", PASSES)
+def test_fresh_process_passes_a_good_kernel_and_compares_it_at_three_caps(kernels, pass_):
+    found = verdict("fresh_process", load(f"{kernels}:good"), FOUR, pass_)
+    assert found.mismatch is None
+    assert found.elements == 3 * 1025
+
+
+@pytest.mark.parametrize("pass_", ["inference", "backward"])
+@pytest.mark.parametrize("kernel", ["FirstCapSticks", "SecondCapSticks"])
+def test_fresh_process_catches_a_cap_that_sticks(kernels, kernel, pass_):
+    found = verdict("fresh_process", load(f"{kernels}:{kernel}"), FOUR, pass_)
+    assert found.mismatch is not None
+    assert "cap" in found.mismatch.label
+
+
+def test_a_crash_of_the_fresh_process_is_an_error_and_no_pass(kernels):
+    kernels.write_text("import os\n\ndef crash(x, cap):\n    return x if __name__ in () else os._exit(3)\n")
+    with pytest.raises(RuntimeError, match="status 3"):
+        process.fresh(
+            "invariance.checkers.calls:results",
+            spec=f"{kernels}:crash",
+            device="cpu",
+            pass_="inference",
+            caps=(20.0,),
+            packed=[("float32", (1,), b"\0\0\0\0")],
+        )
+
+
+def test_results_are_in_the_order_of_the_caps(kernels):
+    one = ("float32", (1,), b"\0\0\x80\x3f")
+    both = results(f"{kernels}:good", "cpu", "inference", (1.0, 30.0), [one])
+    values = [torch.frombuffer(bytearray(raw), dtype=torch.float32).item() for _, _, raw in both]
+    assert values == pytest.approx([0.76159416, 0.99963], rel=1e-5)
+
+
+@pytest.mark.parametrize("law", IN_PROCESS)
+def test_a_case_alone_decides_what_is_claimed(law):
+    f = adapt("softcap", softcap).map(30.0, LAWS[law].passes[-1])
+
+    def labels():
+        return [claim.label for claim in LAWS[law].check(f, arguments(f, CASE, "cpu"), CASE.pick)]
+
+    assert labels() == labels()
