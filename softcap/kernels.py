@@ -31,7 +31,7 @@ def _gradient(x, grad_y, c):
     return grad_y * (1.0 - t * t)
 
 
-@triton.jit(do_not_specialize=["softcap", "n"])
+@triton.jit(do_not_specialize=["n"])
 def softcap_forward_kernel(x_ptr, y_ptr, softcap: tl.float32, n: tl.int64, BLOCK: tl.constexpr):
     """``y = c * tanh(x / c)``: x in FP16, BF16 or FP32, y in FP32, both contiguous with ``n`` elements."""
     c = tl.cast(softcap, tl.float32)  # Inductor hands Python floats over as FP64
@@ -46,7 +46,7 @@ def softcap_forward_kernel(x_ptr, y_ptr, softcap: tl.float32, n: tl.int64, BLOCK
         tl.store(y_ptr + offsets, _capped(x, c), mask=mask)
 
 
-@triton.jit(do_not_specialize=["softcap", "n"])
+@triton.jit(do_not_specialize=["n"])
 def softcap_backward_kernel(
     x_ptr, grad_y_ptr, grad_x_ptr, softcap: tl.float32, n: tl.int64, BLOCK: tl.constexpr
 ):

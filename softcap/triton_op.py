@@ -70,14 +70,14 @@ def _plain(tensor: Tensor) -> Tensor:
 
 
 def _forward(x: Tensor, softcap: float) -> Tensor:
-    y = torch.empty_like(x, dtype=torch.float32)
+    y = torch.empty_like(x, dtype=torch.float32, memory_format=torch.contiguous_format)
     _launch(_forward_launcher, (x, y), softcap)
     return y
 
 
 def _backward(x: Tensor, grad_y: Tensor, softcap: float) -> Tensor:
     x, grad_y = _plain(x), _plain(grad_y)  # hooks on saved tensors may give x back in another layout
-    grad_x = torch.empty_like(x)
+    grad_x = torch.empty_like(x, memory_format=torch.contiguous_format)
     _launch(_backward_launcher, (x, grad_y, grad_x), softcap)
     return grad_x
 
@@ -99,8 +99,8 @@ class TritonFinalLogitSoftcapOp:
     ``softcap``: any real number that is finite and positive in FP32, else ValueError; the attribute of that
     name holds the FP32 value.  Inputs: FP16, BF16 or FP32 of any shape and layout, else TypeError; a tensor
     that is not on a GPU is a RuntimeError.  Output: FP32, contiguous.  First-order gradients only:
-    differentiating a gradient raises RuntimeError.  Under ``torch.compile`` the operator runs outside the
-    compiled graph, with the same bits.
+    differentiating a gradient raises RuntimeError.  Under ``torch.compile`` each launch is one
+    opaque node, with the same bits.
     """
 
     def __init__(self, softcap: object = DEFAULT_SOFTCAP) -> None:
@@ -113,7 +113,8 @@ class TritonFinalLogitSoftcapOp:
     def forward(self, x: Tensor) -> Tensor:
         """The capped values in FP32, in the shape of ``x`` and on its device."""
         if torch.compiler.is_compiling():
-            return cast(Tensor, _outside_the_graph(x, self.softcap))
+            check_input(x)
+            return cast(Tensor, opaque_forward(x, self.softcap))
         return _apply(x, self.softcap)
 
     def __repr__(self) -> str:
@@ -123,19 +124,59 @@ class TritonFinalLogitSoftcapOp:
 def _apply(x: Tensor, softcap: float) -> Tensor:
     if getattr(x, "dtype", None) not in INPUT_DTYPES:
         check_input(x)
-    if not x.is_cuda:
-        raise RuntimeError(
-            f"TritonFinalLogitSoftcapOp needs a CUDA or ROCm tensor, got one on {x.device}; "
-            "move it to a GPU or use NativeFinalLogitSoftcapOp"
-        )
+    _check_device(x)
     x = _plain(x)
-    # A node is built only when a gradient can flow.  Under forward-mode AD it is built too, and says that
-    # it has no tangent, where a bare launch would drop the tangent in silence.
+    # A node is built only when a gradient can flow.  Under forward-mode AD it is built too, and says that it
+    # has no tangent, where a bare launch would drop the tangent in silence.
     if (x.requires_grad and torch.is_grad_enabled()) or forward_ad._current_level >= 0:
         return cast(Tensor, _Softcap.apply(x, softcap))  # type: ignore[no-untyped-call]  # torch's
     return _forward(x, softcap)
 
 
-# Dynamo traces user kernels but cannot carry enable_fp_fusion: an inlined launch would have other gradient
-# bits.
-_outside_the_graph = torch.compiler.disable(_apply)  # type: ignore[no-untyped-call]  # torch's
+def _check_device(x: Tensor) -> None:
+    if not x.is_cuda:
+        raise RuntimeError(
+            f"TritonFinalLogitSoftcapOp needs a CUDA or ROCm tensor, got one on {x.device}; "
+            "move it to a GPU or use NativeFinalLogitSoftcapOp"
+        )
+
+
+# Under torch.compile the launches are opaque operators: Dynamo can trace the kernels, but it cannot carry
+# enable_fp_fusion to them, and an inlined launch would have other gradient bits.
+_NAMESPACE = __name__.replace(".", "_")
+
+
+@torch.library.custom_op(f"{_NAMESPACE}::forward", mutates_args=())
+def opaque_forward(x: Tensor, softcap: float) -> Tensor:
+    """The forward launch as one node of a compiled graph; FP32, contiguous."""
+    _check_device(x)
+    return _forward(_plain(x), softcap)
+
+
+@torch.library.custom_op(f"{_NAMESPACE}::backward", mutates_args=())
+def opaque_backward(x: Tensor, grad_y: Tensor, softcap: float) -> Tensor:
+    """The backward launch as one node of a compiled graph; in the dtype of x, contiguous."""
+    return _backward(x, grad_y, softcap)
+
+
+@opaque_forward.register_fake
+def _(x: Tensor, _: float) -> Tensor:
+    return torch.empty_like(x, dtype=torch.float32, memory_format=torch.contiguous_format)
+
+
+@opaque_backward.register_fake
+def _(x: Tensor, _grad_y: Tensor, _: float) -> Tensor:
+    return torch.empty_like(x, memory_format=torch.contiguous_format)
+
+
+def _save(ctx: Any, inputs: tuple[Tensor, float], output: Tensor) -> None:  # noqa: ARG001  # torch's signature
+    x, ctx.softcap = inputs
+    ctx.save_for_backward(x)
+
+
+def _opaque_gradient(ctx: Any, grad_y: Tensor) -> tuple[Tensor, None]:
+    (x,) = ctx.saved_tensors
+    return opaque_backward(x, grad_y, ctx.softcap), None
+
+
+opaque_forward.register_autograd(_opaque_gradient, setup_context=_save)

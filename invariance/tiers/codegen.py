@@ -45,11 +45,12 @@ _TORCH = {"fp16": torch.float16, "bf16": torch.bfloat16, "fp32": torch.float32}
 class Facts:
     """What one kernel was compiled to for one target.
 
-    ``precise_division``: there is an IEEE division and no approximate one.  ``offsets_64bit``: every block of
-    pointers is moved by int64 offsets and no product is computed in int32.  ``cap_is_runtime``: the cap is an
-    FP32 argument that the code uses.  ``variants_over_caps``, ``variants_over_lengths``: compiled variants that
-    Triton would make over ``CAPS`` and ``LENGTHS``, everything else equal.  ``vector_access``: loads and stores
-    of 8 bytes or more per thread.  ``spills``: bytes (NVIDIA) or registers (AMD) in local memory.
+    ``precise_division``: there is an IEEE division and no approximate one.  ``offsets_64bit``: every block
+    of pointers is moved by int64 offsets and no product is computed in int32.  ``cap_is_runtime``: the cap
+    is an FP32 argument that the code uses.  ``variants_over_caps``, ``variants_over_lengths``: compiled
+    variants that Triton would make over ``CAPS`` and ``LENGTHS``, everything else equal.
+    ``vector_access``: loads and stores of 8 bytes or more per thread.  ``spills``: bytes (NVIDIA) or
+    registers (AMD) in local memory.
     """
 
     target: str
@@ -77,8 +78,8 @@ LAWS: Mapping[str, Callable[[Facts], bool]] = {
 def signature_of(kernel: Any, dtype: str) -> dict[str, str]:
     """Triton's signature for a softcap kernel with inputs of ``dtype`` (fp16, bf16, fp32).
 
-    By the house's names: ``y_ptr`` and ``grad_y_ptr`` are FP32, other ``*_ptr`` have the input's dtype, ``n`` is
-    int64, and what else is not a constexpr is the cap.
+    By the house's names: ``y_ptr`` and ``grad_y_ptr`` are FP32, other ``*_ptr`` have the input's dtype,
+    ``n`` is int64, and what else is not a constexpr is the cap.
     """
     return {parameter.name: _type_of(parameter, dtype) for parameter in kernel.params}
 
@@ -95,8 +96,8 @@ def inspect(
 ) -> Facts:
     """Compile for the target with pointers on 16 bytes and read the facts off.
 
-    ``constexprs`` are the values of the compile-time arguments (``BLOCK`` is 1024 and the cap 30.0 unless given).
-    Raises ValueError for an unknown target; what the compiler raises passes through.
+    ``constexprs`` are the values of the compile-time arguments (``BLOCK`` is 1024 and the cap 30.0 unless
+    given). Raises ValueError for an unknown target; what the compiler raises passes through.
     """
     if target not in TARGETS:
         raise ValueError(f"unknown target {target!r}; known: {', '.join(TARGETS)}")

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import importlib
 import threading
 import weakref
 from collections.abc import Callable, Iterator, Sequence
@@ -30,6 +31,8 @@ from invariance.tiers.selftest import failures
 
 __all__ = [
     "SUBSTITUTIONS",
+    "InterpretedOp",
+    "InterpretedTritonOp",
     "Launch",
     "OutOfBounds",
     "Session",
@@ -39,6 +42,7 @@ __all__ = [
     "virtual_tensor",
 ]
 
+_SHIPPED = "softcap.triton_op"
 _lock = threading.RLock()
 _active: Session | None = None
 
@@ -114,6 +118,14 @@ class InterpretedOp:
         return getattr(self._op, name)
 
 
+class InterpretedTritonOp(InterpretedOp):
+    """The Triton operator that ships with the suite, interpreted: the candidate ``triton-interpreted``."""
+
+    def __init__(self, softcap: float = 30.0) -> None:
+        shipped = importlib.import_module(_SHIPPED).TritonFinalLogitSoftcapOp
+        super().__init__(interpreted_factory(shipped)(softcap=softcap))
+
+
 def _interpret_backward(results: Any, borders: Sequence[Any] = ()) -> None:
     """Have the Python nodes of the results' graph, up to the borders, run inside ``interpreted()``."""
     several = results if isinstance(results, tuple | list) else (results,)
@@ -160,7 +172,7 @@ def _intercept(patches: Patches, session: Session) -> None:
 
 
 def _pretend_gpu(patches: Patches) -> None:
-    patches.set(torch.Tensor, "is_cuda", True)
+    patches.set(torch.Tensor, "is_cuda", property(lambda _: True))
     patches.set(torch.cuda, "device", contextlib.nullcontext)
     patches.set(torch.cuda, "current_device", lambda: 0)
     patches.set(torch.cuda, "synchronize", lambda *_: None)

@@ -1,0 +1,105 @@
+"""The short launch path: what is remembered, what is launched directly, and when it steps aside."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from triton import knobs
+
+from softcap import launch
+
+
+class Compiled:
+    function, packed_metadata = "function", "metadata"
+
+    def __init__(self) -> None:
+        self.runs: list[tuple[Any, ...]] = []
+
+    def run(self, *args: Any) -> None:
+        self.runs.append(args)
+
+
+class Kernel:
+    """Stands for a JITFunction: records what is launched, gives back what Triton would."""
+
+    def __init__(self, compiled: Any) -> None:
+        self.compiled = compiled
+        self.pre_run_hooks: list[Callable[..., None]] = []
+        self.launches: list[Any] = []
+
+    def __getitem__(self, grid: tuple[int, ...]) -> Callable[..., Any]:
+        def run(*args: Any, **options: Any) -> Any:
+            self.launches.append((grid, args, options))
+            return self.compiled
+
+        return run
+
+
+@pytest.fixture
+def compiled(monkeypatch: pytest.MonkeyPatch) -> Compiled:
+    active = SimpleNamespace(get_current_stream=lambda device: f"stream of {device}")
+    monkeypatch.setattr(launch, "driver", SimpleNamespace(active=active))
+    return Compiled()
+
+
+def pair(offset: int = 0, dtype: torch.dtype = torch.float32) -> tuple[torch.Tensor, torch.Tensor]:
+    return torch.zeros(40, dtype=dtype)[offset : offset + 20], torch.zeros(20)
+
+
+def test_the_second_launch_goes_through_the_compiled_object(compiled: Compiled) -> None:
+    kernel = Kernel(compiled)
+    launcher = launch.Launcher(kernel, 8, num_warps=4)
+    x, y = pair()
+    launcher((x, y), 20.0, 20)
+    launcher((x, y), 30.0, 17)
+    assert kernel.launches == [((3,), (x, y, 20.0, 20), {"BLOCK": 8, "num_warps": 4})]
+    pointers = (x.data_ptr(), y.data_ptr())
+    assert compiled.runs == [
+        (3, 1, 1, "stream of -1", "function", "metadata", None, None, None, *pointers, 30.0, 17, 8)
+    ]
+
+
+def test_each_dtype_and_alignment_has_its_own_variant_and_caps_share_it(compiled: Compiled) -> None:
+    kernel = Kernel(compiled)
+    launcher = launch.Launcher(kernel, 8)
+    for tensors in (pair(), pair(1), pair(dtype=torch.bfloat16)):
+        for cap in (1.0, 20.0, 30.0):
+            launcher(tensors, cap, 20)
+    assert (len(launcher.variants), len(kernel.launches), len(compiled.runs)) == (3, 3, 6)
+
+
+def test_hooks_are_honoured(compiled: Compiled, monkeypatch: pytest.MonkeyPatch) -> None:
+    kernel = Kernel(compiled)
+    launcher = launch.Launcher(kernel, 8)
+    launcher(pair(), 20.0, 20)
+    monkeypatch.setattr(knobs.runtime.launch_enter_hook, "calls", [print])
+    launcher(pair(), 20.0, 20)
+    monkeypatch.setattr(knobs.runtime.launch_enter_hook, "calls", [])
+    kernel.pre_run_hooks.append(print)
+    launcher(pair(), 20.0, 20)
+    assert (len(kernel.launches), compiled.runs) == (3, [])
+
+
+@pytest.mark.parametrize("result", [None, SimpleNamespace(result=lambda: None)])
+def test_what_cannot_be_launched_directly_is_not_remembered(result: object, compiled: Compiled) -> None:
+    kernel = Kernel(result)
+    launcher = launch.Launcher(kernel, 8)
+    launcher(pair(), 20.0, 20)
+    launcher(pair(), 20.0, 20)
+    assert (launcher.variants, len(kernel.launches), compiled.runs) == ({}, 2, [])
+
+
+def test_on_hip_a_storage_past_two_gib_never_meets_a_remembered_variant(
+    compiled: Compiled, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kernel = Kernel(compiled)
+    launcher = launch.Launcher(kernel, 8)
+    monkeypatch.setattr(launch, "_IS_HIP", True)
+    launcher(pair(), 20.0, 20)
+    monkeypatch.setattr(launch, "_HIP_SMALL_STORAGE", 64)
+    launcher(pair(), 20.0, 20)
+    assert (len(kernel.launches), compiled.runs) == (2, [])

@@ -1,0 +1,80 @@
+"""The laws read off the intermediate code hold for the shipped kernels, and each can be broken."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from invariance.tiers.codegen import LAWS, NUM_WARPS, TARGETS, inspect, signature_of
+from softcap import kernels, triton_op
+
+Mutate = Callable[..., ModuleType]
+FORWARD, BACKWARD = kernels.softcap_forward_kernel, kernels.softcap_backward_kernel
+
+
+def broken(kernel: Any, *, dtype: str = "bf16", target: str = "sm_90", **options: Any) -> set[str]:
+    facts = inspect(kernel, signature_of(kernel, dtype), target=target, **options)
+    return {name for name, holds in LAWS.items() if not holds(facts)}
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _cache(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TRITON_CACHE_DIR", str(tmp_path_factory.mktemp("triton")))
+        yield
+
+
+@pytest.mark.parametrize("target", ["sm_80", "sm_90", "sm_100", "gfx90a", "gfx942", "gfx950"])
+@pytest.mark.parametrize("kernel", [FORWARD, BACKWARD], ids=["forward", "backward"])
+def test_the_shipped_kernels_hold_every_law(kernel: Any, target: str) -> None:
+    assert broken(kernel, target=target) == set()
+
+
+@pytest.mark.parametrize("dtype", ["fp16", "fp32"])
+@pytest.mark.parametrize("kernel", [FORWARD, BACKWARD], ids=["forward", "backward"])
+def test_every_dtype_holds_every_law(kernel: Any, dtype: str) -> None:
+    assert broken(kernel, dtype=dtype, target="sm_89") == set()
+
+
+@pytest.mark.parametrize(
+    ("edits", "laws"),
+    [
+        ([("tl.div_rn(x.to(tl.float32), c))\n\n\n@triton.jit\ndef _gradient",
+           "(x.to(tl.float32) / c))\n\n\n@triton.jit\ndef _gradient")], {"precise_division"}),
+        ([("tl.program_id(0).to(tl.int64) * BLOCK", "tl.program_id(0) * BLOCK")], {"offsets_64bit"}),
+        ([("tl.program_id(0).to(tl.int64) * BLOCK", "(tl.program_id(0) * BLOCK).to(tl.int64)")], {"offsets_64bit"}),
+        ([("y_ptr, softcap: tl.float32", "y_ptr, softcap: tl.constexpr")], {"cap_is_runtime", "one_variant"}),
+        ([("c = tl.cast(softcap, tl.float32)", "c = tl.cast(30.0, tl.float32)")], {"cap_is_runtime"}),
+        ([("n: tl.int64", "n"), ('@triton.jit(do_not_specialize=["n"])', "@triton.jit")],
+         {"one_variant"}),
+        ([("offsets = start + tl.arange(0, BLOCK)", "offsets = start + 2 * tl.arange(0, BLOCK)")],
+         {"offsets_64bit", "vector_access"}),
+        ([("if start + BLOCK <= n:", "if start + BLOCK < 0:")], {"vector_access"}),
+    ],
+    ids=["division", "int32", "late int64", "constexpr cap", "written cap", "specialised n", "strided", "masked"],
+)  # fmt: skip
+def test_each_law_is_broken_by_a_mutant(edits: list[tuple[str, str]], laws: set[str], mutate: Mutate) -> None:
+    assert broken(mutate(*edits).softcap_forward_kernel) == laws
+
+
+def test_an_approximate_tanh_is_seen(mutate: Mutate) -> None:
+    approximate = (
+        "tl.inline_asm_elementwise('tanh.approx.f32 $0, $1;', '=f,f', [tl.div_rn(x.to(tl.float32), c)], "
+        "dtype=tl.float32, is_pure=True, pack=1)"
+    )
+    mutant = mutate(("c * libdevice.tanh(tl.div_rn(x.to(tl.float32), c))", f"c * {approximate}"))
+    assert broken(mutant.softcap_forward_kernel) == {"no_approximate_tanh"}
+
+
+def test_an_unknown_target_lists_the_known() -> None:
+    with pytest.raises(ValueError, match=r"unknown target 'sm_1'; known: sm_80, .*gfx950"):
+        inspect(FORWARD, signature_of(FORWARD, "fp32"), target="sm_1")
+
+
+def test_the_operator_is_launched_as_it_is_judged() -> None:
+    assert triton_op.NUM_WARPS in NUM_WARPS.values()
+    assert triton_op.ENABLE_FP_FUSION is False
+    assert {target.backend for target in TARGETS.values()} == set(NUM_WARPS)
