@@ -13,6 +13,7 @@ import multiprocessing
 import os
 import signal
 import sys
+import threading
 import time
 import traceback
 from collections.abc import Iterable, Iterator
@@ -24,9 +25,11 @@ from typing import Any
 import torch
 
 _CONTEXT = multiprocessing.get_context("forkserver")
-_PRELOAD = ["torch", "hypothesis", "invariance.process", "invariance.run"]
+# torch imports its inductor when deterministic algorithms are asked for: two seconds in every child if it were not here.
+_PRELOAD = ["torch", "torch._inductor.config", "hypothesis", "invariance.process", "invariance.run"]
 
 _parent: Connection | None = None  # set in children only
+_spawning = threading.Lock()  # sessions may run in threads; what a start borrows (environment, __main__) is the process's
 
 
 @dataclass(frozen=True)
@@ -149,12 +152,13 @@ class _Worker:
             self.connection.send(job)
 
     def _spawn(self) -> None:
-        _start_server()
-        self.connection, theirs = _CONTEXT.Pipe()
-        self.process = _CONTEXT.Process(target=_serve, args=(theirs,), daemon=True)
-        with _without_main():
-            self.process.start()
-        theirs.close()
+        with _spawning:
+            _start_server()
+            self.connection, theirs = _CONTEXT.Pipe()
+            self.process = _CONTEXT.Process(target=_serve, args=(theirs,), daemon=True)
+            with _without_main():
+                self.process.start()
+            theirs.close()
 
     @property
     def deadline(self) -> float:

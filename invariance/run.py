@@ -25,10 +25,15 @@ from strategies.dtypes import TORCH
 from strategies.shrink import shrink
 
 
-def judge_cell(spec: str, cell: Cell, settings: Settings) -> Verdict:
-    """Judge every case of a cell, up to the first that fails, which is then shrunk."""
+def judge_cell(spec: str, cell: Cell, settings: Settings, shrinks: int | None = None) -> Verdict:
+    """Judge every case of a cell, up to the first that fails, which is then shrunk.
+
+    shrinks: attempts at that, at most; as many as the law affords unless given.
+    """
     candidate = _loaded(spec, settings.device)
     law = load_laws()[cell.law]
+    if shrinks is not None:
+        law = replace(law, shrinks=min(law.shrinks, shrinks))
     total = Verdict(cell, law.verdict(cell.pass_), PASS, device=settings.device)
     outside = None
     for case in cases(cell, settings):

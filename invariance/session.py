@@ -32,7 +32,11 @@ def unseen(done: int, total: int, what: str) -> None:
 
 @dataclass
 class Session:
-    """The state of one judgement; `finish` may be called at any time and gives the report of what was done."""
+    """The state of one judgement; `finish` may be called at any time and gives the report of what was done.
+
+    first_failures: once a law failed a candidate, its other cells are left out: which laws fail is asked, not where.
+    shrinks: attempts to shrink a failure, at most.
+    """
 
     settings: Settings
     candidates: tuple[str, ...]
@@ -41,6 +45,8 @@ class Session:
     explore: bool = True
     check_grad: bool | None = None
     progress: Progress = unseen
+    first_failures: bool = False
+    shrinks: int | None = None
     verdicts: list[Verdict] = field(default_factory=list)
     explored: list[Explored] = field(default_factory=list)
     probes: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -105,7 +111,7 @@ class Session:
                     Verdict(cell, LAWS[cell.law].verdict(cell.pass_), NOT_APPLICABLE, reason=reason)
                 )
                 continue
-            kwargs = {"spec": spec, "cell": cell, "settings": self.settings}
+            kwargs = {"spec": spec, "cell": cell, "settings": self.settings, "shrinks": self.shrinks}
             yield Job("invariance.run:judge_cell", kwargs, self.timeout, key=cell)
 
     def _outside(self, cell: Cell, spec: str) -> str | None:
@@ -127,11 +133,20 @@ class Session:
     def _patiently(self, jobs: Iterable[Job]) -> Iterator[Job]:
         """Jobs with the time that their candidate still deserves; none after too many hangs."""
         for job in jobs:
+            if self.first_failures and self._failed_already(job):
+                self.done += 1
+                continue
             hangs = self.hangs.get(job.kwargs["spec"], 0)
             if hangs > HANGS_ENDURED:
                 self._not_run(job)
                 continue
             yield job if hangs == 0 else replace(job, timeout=min(job.timeout, SHORT_PATIENCE))
+
+    def _failed_already(self, job: Job) -> bool:
+        cell = job.key
+        return isinstance(cell, Cell) and any(
+            v.status == FAIL and (v.cell.candidate, v.cell.law) == (cell.candidate, cell.law) for v in self.verdicts
+        )
 
     def _not_run(self, job: Job) -> None:
         self.done += 1

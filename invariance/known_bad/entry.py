@@ -1,0 +1,98 @@
+"""One entry of the catalogue: a kernel, what is wrong with it, and the laws that must notice."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+TIERS = ("plan", "interpreter", "codegen", "device")
+
+# A cap that no 16-bit type holds, so that a cap rounded on its way to the kernel is another number.
+CAP = 17.3
+MOST_ELEMENTS = 64  # of a shrunk case, unless the entry says that the fault needs more
+
+# Modules by what their kernels break; those of Triton are imported too, but load Triton only when one is built.
+MODULES = (
+    "formulas", "specials", "caps", "gradients", "upstream", "graphs", "positions", "neighbourhood", "layouts",
+    "history", "states", "damage", "refusals", "process", "launches", "right",
+)  # fmt: skip
+
+Factory = TypeVar("Factory", bound=Callable[..., Any])
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A kernel of the catalogue.
+
+    tier: the smallest that must kill it (for a right kernel: the one that judges it). bugs: rows of BUGS.md. must and
+    may: laws that have to fail, and that may. caps, dtypes: the plan it is judged on. laws: the plan cut to
+    these laws, for a fault that costs seconds a cell; empty for all. elements: how many a shrunk case may have.
+    timeout: seconds a cell.
+    """
+
+    name: str
+    spec: str
+    wrong: bool
+    states: str
+    tier: str = "plan"
+    bugs: tuple[int, ...] = ()
+    must: frozenset[str] = frozenset()
+    may: frozenset[str] = frozenset()
+    caps: tuple[float | int, ...] = (CAP,)
+    dtypes: tuple[str, ...] = ("fp32",)
+    laws: tuple[str, ...] = ()
+    elements: int = MOST_ELEMENTS
+    timeout: float = 60.0
+
+    def fits(self, failed: frozenset[str]) -> bool:
+        """Whether these failing laws are the ones that the entry names."""
+        return self.must <= failed <= self.must | self.may
+
+
+CATALOGUE: dict[str, Entry] = {}
+
+
+def wrong(
+    *,
+    bugs: tuple[int, ...],
+    must: set[str],
+    may: set[str] | frozenset[str] = frozenset(),
+    tier: str = "plan",
+    **plan: Any,
+) -> Callable[[Factory], Factory]:
+    """Register a wrong kernel: a factory called as `factory(softcap)`, whose docstring says what is wrong."""
+    if not must or not bugs:
+        raise ValueError("a wrong kernel names the laws that must fail and the public reports it is modelled on")
+    return _registering(wrong=True, tier=tier, bugs=bugs, must=frozenset(must), may=frozenset(may), **plan)
+
+
+def good(*, tier: str = "plan", **plan: Any) -> Callable[[Factory], Factory]:
+    """Register a kernel that is right, if in its own way: no law may fail."""
+    return _registering(wrong=False, tier=tier, **plan)
+
+
+def _registering(**fields: Any) -> Callable[[Factory], Factory]:
+    if fields["tier"] not in TIERS:
+        raise ValueError(f"tier {fields['tier']!r} is not one of {', '.join(TIERS)}")
+
+    def register(factory: Factory) -> Factory:
+        name = factory.__name__
+        if name in CATALOGUE:
+            raise ValueError(f"two kernels of the catalogue are called {name!r}")
+        states = (factory.__doc__ or "").strip()
+        if not states:
+            raise ValueError(f"kernel {name!r} does not say what it does: give it a docstring")
+        spec = f"{factory.__module__}:{name}"
+        CATALOGUE[name] = Entry(name=name, spec=spec, states=states.splitlines()[0], **fields)
+        return factory
+
+    return register
+
+
+def load_catalogue() -> dict[str, Entry]:
+    """Every kernel of the catalogue, by name."""
+    for module in MODULES:
+        importlib.import_module(f"invariance.known_bad.{module}")
+    return CATALOGUE

@@ -1,0 +1,96 @@
+"""The shared right kernel, with a hook in every place where an entry of the catalogue is wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, cast
+
+import torch
+from torch import Tensor
+
+from oracles.formats import cap_as_fp32
+
+Forward = Callable[[Tensor, float], Tensor]
+Backward = Callable[[Tensor, Tensor, float], Tensor]
+
+ACCEPTED = (torch.float16, torch.bfloat16, torch.float32)
+
+
+def capped(x: Tensor, c: float) -> Tensor:
+    """`c * tanh(x / c)` in FP32, for x of any dtype."""
+    return c * torch.tanh(x.to(torch.float32) / c)
+
+
+def gradient(x: Tensor, grad_y: Tensor, c: float) -> Tensor:
+    """`grad_y * (1 - tanh(x / c) ** 2)` in FP32, cast once to the dtype of x."""
+    return (grad_y * slope(x, c)).to(x.dtype)
+
+
+def slope(x: Tensor, c: float) -> Tensor:
+    """`1 - tanh(x / c) ** 2` in FP32."""
+    t = torch.tanh(x.to(torch.float32) / c)
+    return 1 - t * t
+
+
+def refuse_dtypes(x: Tensor) -> None:
+    """TypeError unless the dtype is one that a softcap takes."""
+    if x.dtype not in ACCEPTED:
+        raise TypeError(f"softcap takes fp16, bf16 and fp32, not {x.dtype}")
+
+
+@dataclass
+class Kernel:
+    """The right kernel, FP32 out, where no hook says otherwise.
+
+    softcap: the cap as given. forward: y of (x, c), called without gradients. backward: dx of (x, grad_y, c).
+    inference: y where no graph is recorded, as `forward` unless given. check: refuses inputs. cap: the number given
+    -> the number used, or an error.
+    """
+
+    softcap: Any
+    forward: Forward = capped
+    backward: Backward = gradient
+    inference: Forward | None = None
+    check: Callable[[Tensor], None] = refuse_dtypes
+    cap: Callable[[Any], float] = cap_as_fp32
+
+    def __post_init__(self) -> None:
+        self.softcap = self.cap(self.softcap)
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """The operator."""
+        self.check(x)
+        if torch.is_grad_enabled() and x.requires_grad:
+            return cast(Tensor, _Applied.apply(x, self))  # type: ignore[no-untyped-call]  # torch's
+        return (self.inference or self.forward)(x, self.softcap)
+
+    def replace(self, **hooks: Any) -> Kernel:
+        """The same kernel with other hooks."""
+        return replace(self, **hooks)
+
+
+class _Applied(torch.autograd.Function):
+    """Saves x as autograd wants it saved; the backward is made of what the kernel's hook is made of."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, kernel: Kernel) -> Tensor:
+        ctx.kernel = kernel
+        ctx.save_for_backward(x)
+        return kernel.forward(x, kernel.softcap)
+
+    @staticmethod
+    def backward(ctx: Any, grad_y: Tensor) -> tuple[Tensor, None]:
+        (x,) = ctx.saved_tensors
+        return ctx.kernel.backward(x, grad_y, ctx.kernel.softcap), None
+
+
+def nudged(y: Tensor, where: Tensor | bool = True) -> Tensor:
+    """y moved one representable value towards zero, where asked; zeros, NaN and infinities stay."""
+    movable = (y != 0) & y.isfinite() & where
+    return torch.where(movable, torch.nextafter(y, torch.zeros_like(y)), y)
+
+
+def place(x: Tensor) -> Tensor:
+    """The logical position of every element, shaped like x."""
+    return torch.arange(x.numel(), device=x.device).view(x.shape)

@@ -1,0 +1,180 @@
+"""The kill matrix: every kernel of the catalogue judged in its tier, and what became of it."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+
+from invariance.known_bad.entry import Entry
+from invariance.plan import Settings
+from invariance.process import Job, run_job
+from invariance.session import Session
+from invariance.known_bad.here import reason_not_here
+from invariance.verdict import FAIL, Verdict
+from strategies.case import Case
+
+# Attempts on one failure: the report wants a small case, not the smallest one.
+SHRINKS = 60
+
+
+@dataclass(frozen=True)
+class Failure:
+    """The first failing cell of a law. elements: of the shrunk case; None where there is no case."""
+
+    law: str
+    judgement: str
+    pass_: str
+    dtype: str
+    what: str
+    elements: int | None = None
+    case: str | None = None
+
+
+@dataclass(frozen=True)
+class Row:
+    """What became of one kernel. not_run: why it was not judged here. compared: elements that were compared."""
+
+    entry: Entry
+    failures: tuple[Failure, ...] = ()
+    compared: int = 0
+    seconds: float = 0.0
+    not_run: str | None = None
+
+    @property
+    def failed(self) -> frozenset[str]:
+        """The laws that failed."""
+        return frozenset(failure.law for failure in self.failures)
+
+    @property
+    def killed(self) -> bool:
+        """Whether a wrong kernel was judged, and every law that must fail did."""
+        return self.entry.wrong and self.not_run is None and self.entry.must <= self.failed
+
+    @property
+    def false_alarm(self) -> bool:
+        """Whether a right kernel was judged and refused."""
+        return not self.entry.wrong and self.not_run is None and bool(self.failed)
+
+    @property
+    def complaints(self) -> list[str]:
+        """What is not as the entry says; empty where the kernel was judged right, or not judged."""
+        return [] if self.not_run is not None else [*self._about_laws(), *self._about_cases()]
+
+    def _about_laws(self) -> Iterator[str]:
+        entry = self.entry
+        yield from (f"{law} did not fail" for law in sorted(entry.must - self.failed))
+        yield from (f"{f.law} failed: {f.what}" for f in self.failures if f.law not in entry.must | entry.may)
+        if self.compared == 0:
+            yield "nothing was compared"
+
+    def _about_cases(self) -> Iterator[str]:
+        most = self.entry.elements
+        for failure in self.failures:
+            if failure.elements is not None and failure.elements > most:
+                yield f"the shrunk case of {failure.law} has {failure.elements} elements, at most {most} were expected"
+
+
+def judge(entry: Entry, *, seed: int = 0) -> Row:
+    """Judge one kernel in its tier; a row that says why where this machine does not have the tier."""
+    started = time.monotonic()
+    reason = reason_not_here(entry.tier)
+    if reason is not None:
+        return Row(entry, not_run=reason)
+    if entry.tier == "codegen":
+        failures, compared = _judge_code(entry)
+    else:
+        failures, compared = _judge_calls(entry, seed)
+    return Row(entry, failures, compared, time.monotonic() - started)
+
+
+def judge_all(
+    entries: Iterable[Entry], *, jobs: int, seed: int = 0, progress: Callable[[Row], None] = lambda row: None
+) -> list[Row]:
+    """Rows in the order of the entries, judged `jobs` at a time; each kernel has children of its own."""
+    rows = []
+    with ThreadPoolExecutor(jobs) as pool:
+        for row in pool.map(partial(judge, seed=seed), entries):
+            progress(row)
+            rows.append(row)
+    return rows
+
+
+def _judge_calls(entry: Entry, seed: int) -> tuple[tuple[Failure, ...], int]:
+    """The plan, of the smallest profile, on the caps and dtypes of the entry."""
+    settings = Settings(
+        caps=entry.caps,
+        dtypes=entry.dtypes,
+        device="cuda:0" if entry.tier == "device" else "cpu",
+        profile="quick",
+        seed=seed,
+        laws=entry.laws,
+    )
+    session = Session(
+        settings,
+        (entry.spec,),
+        timeout=entry.timeout,
+        explore=False,
+        check_grad=True,
+        first_failures=True,
+        shrinks=SHRINKS,
+    )
+    report = session.run()
+    failures = [_failure(verdict) for verdict in report.verdicts if verdict.status == FAIL]
+    return tuple(failures), sum(verdict.elements for verdict in report.verdicts)
+
+
+def _failure(verdict: Verdict) -> Failure:
+    cell, broken = verdict.cell, verdict.mismatch
+    words = [f"{broken.label}: {broken.what}" if broken else "", verdict.reason or ""]
+    return Failure(
+        cell.law,
+        verdict.judgement,
+        cell.pass_,
+        cell.dtype,
+        "; ".join(word for word in words if word),
+        None if verdict.case is None else math.prod(Case.loads(verdict.case).shape),
+        verdict.case,
+    )
+
+
+def _judge_code(entry: Entry) -> tuple[tuple[Failure, ...], int]:
+    """The laws of the code generation tier, in a child: a compiler may crash."""
+    kwargs = {"spec": entry.spec, "dtypes": entry.dtypes}
+    outcome = run_job(Job("invariance.known_bad.code:broken_laws", kwargs, entry.timeout))
+    if outcome.kind != "done":
+        lines = (outcome.failure or outcome.kind).strip().splitlines()
+        return (Failure("compiles", "FI", "forward", entry.dtypes[0], lines[-1]),), 1
+    found, judged = outcome.value
+    return tuple(Failure(law, "FI", pass_, dtype, what) for law, pass_, dtype, what in found), judged
+
+
+@dataclass(frozen=True)
+class Score:
+    """The last line, and the exit status."""
+
+    killed: int
+    wrong: int
+    false_alarms: int
+    right: int
+
+    @classmethod
+    def of(cls, rows: Iterable[Row]) -> Score:
+        """The score of all rows, those not run included: a fault not run is not killed."""
+        rows = list(rows)
+        wrong = [row for row in rows if row.entry.wrong]
+        return cls(
+            sum(row.killed for row in rows), len(wrong), sum(row.false_alarm for row in rows), len(rows) - len(wrong)
+        )
+
+    def __str__(self) -> str:
+        percent = 100.0 * self.killed / self.wrong if self.wrong else 0.0
+        return (
+            f"killed {self.killed} of {self.wrong} ({percent:.1f}%), "
+            f"false alarms {self.false_alarms} of {self.right}"
+        )
+
+
