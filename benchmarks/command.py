@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import torch
+from torch._functorch import config as functorch
 
 from benchmarks.goals import goals
 from benchmarks.measure import Flush
@@ -115,7 +116,7 @@ def _operator() -> Any:
 
 def _measured(workloads: list[Workload], plan: Plan, options: argparse.Namespace) -> int:
     # Otherwise compiled code frees what a backward on a retained graph needs again, and refuses to run.
-    torch._functorch.config.donated_buffer = False
+    functorch.donated_buffer = False
     results, start = Results(), time.monotonic()
     failure = None
     for number, workload in enumerate(workloads, 1):

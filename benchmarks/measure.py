@@ -39,7 +39,7 @@ class Flush:
 def event_times(calls: Calls, *, warmup: int, repeat: int, flush: Flush) -> Samples:
     """Milliseconds between device events around each call, `repeat` samples of each."""
     for call in calls.values():
-        for _ in range(warmup):
+        for _ in range(max(1, warmup)):  # the first call compiles
             call()
     torch.cuda.synchronize()
     events: dict[str, list[tuple[torch.cuda.Event, torch.cuda.Event]]] = {name: [] for name in calls}
