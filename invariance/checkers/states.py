@@ -37,13 +37,12 @@ def threads(count: int) -> Iterator[None]:
 @contextmanager
 def deterministic(device: str) -> Iterator[None]:  # noqa: ARG001 - a State
     """Deterministic algorithms only; torch also fills uninitialised memory with NaN then."""
-    before = torch.are_deterministic_algorithms_enabled()
-    warn_only = torch.is_deterministic_algorithms_warn_only_enabled()
-    torch.use_deterministic_algorithms(True)
+    before = torch.get_deterministic_debug_mode()
+    torch.set_deterministic_debug_mode("error")  # use_deterministic_algorithms imports the compiler: a second
     try:
         yield
     finally:
-        torch.use_deterministic_algorithms(before, warn_only=warn_only)
+        torch.set_deterministic_debug_mode(before)
 
 
 @contextmanager

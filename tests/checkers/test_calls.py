@@ -107,7 +107,7 @@ FAULTS = [
     ("repeat", lambda: Counting(6), PASSES, "again, after a call with"),
     ("repeat", Leaking, PASSES, "the first result, after a call with other content"),
     ("process_state", lambda: default_dtype_counts, PASSES, "default dtype bfloat16"),
-    ("process_state", lambda: threads_count, PASSES, "with 2 threads"),
+    ("process_state", lambda: threads_count, PASSES, "threads, 2"),
     ("process_state", lambda: autocast_counts, PASSES, "autocast"),
     ("process_state", lambda: deterministic_counts, PASSES, "deterministic"),
     ("process_state", lambda: anomaly_counts, PASSES, "anomaly"),
