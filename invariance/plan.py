@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from math import prod
 
 from invariance.checkers import DTYPES, LAWS, Law, load_laws
 from invariance.verdict import Cell
@@ -28,7 +29,7 @@ _DEFAULT: tuple[Shape, ...] = (
     (2049,), (255, 3), (256, 3), (2, 384), (2, 3, 1003),
     (65537,),
 )  # fmt: skip
-LARGEST_SEAM = 1 << 17  # elements
+LARGEST_SEAM, LARGE = 1 << 17, 1 << 15  # elements
 
 # Cases drawn by hash on top of the seams, and examples that exploration adds to a law and pass.
 DRAWN = {"quick": 2, "default": 6, "thorough": 60}
@@ -136,6 +137,13 @@ class _Frame:
             tuple(sorted(knobs.items())),
         )
 
+    def shapes(self) -> tuple[Shape, ...]:
+        """The seam shapes; the large ones, most of the time that a cell takes, at the first cap only."""
+        every = seams(self.settings.profile)
+        if self.cell.cap in self.settings.caps[1:]:
+            return tuple(shape for shape in every if prod(shape) < LARGE)
+        return every
+
     def drawn(self, shapes: tuple[tuple[int, ...], ...], number: int) -> Case:
         """A case whose shape, layout, values and upstream gradient the hash chooses."""
         draw = Case((), self.cell.dtype, self.cell.cap, seed=self.seed(number)).pick
@@ -152,7 +160,7 @@ class _Frame:
 
 def general(frame: _Frame) -> Iterator[Case]:
     """Every seam shape, with layouts, values and upstream gradients taking turns; then hash-drawn cases."""
-    shapes = seams(frame.settings.profile)
+    shapes = frame.shapes()
     layouts, values, upstream = frame.names
     for number, shape in enumerate(shapes):
         yield frame.case(
