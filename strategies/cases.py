@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from math import prod
+from typing import Any
 
 from hypothesis import HealthCheck, Phase, Verbosity, given, settings
 from hypothesis import seed as seeded
@@ -20,6 +21,7 @@ from strategies.case import Case, Knob
 from strategies.dtypes import DTYPES, FORMATS
 from strategies.layouts import LAYOUTS, applies
 from strategies.shapes import Shape, up_to
+from strategies.shrink import shrink
 from strategies.upstream import FINITE_UPSTREAM, UPSTREAM
 from strategies.values import FINITE, VALUES
 
@@ -53,32 +55,33 @@ def shapes(
     def fits(shape: Shape) -> bool:
         return min_elements <= prod(shape) <= max_elements and min_dims <= len(shape) <= max_dims
 
-    listed = [shape for shape in up_to(max_elements) if fits(shape)]
-    free = _free_shapes(min_elements, max_elements, min_dims, max_dims)
+    listed = sorted(
+        filter(fits, up_to(max_elements)), key=lambda shape: (0 in shape, prod(shape), len(shape))
+    )
+    free = _shapes(min_elements, max_elements, min_dims, max_dims)
     return st.one_of(free, st.sampled_from(listed)) if listed else free
 
 
 @st.composite
-def _free_shapes(
-    draw: st.DrawFn, min_elements: int, max_elements: int, min_dims: int, max_dims: int
-) -> Shape:
-    """Any sides in the room that is left; the last one drawn makes up for a minimum, and has any place."""
+def _shapes(draw: st.DrawFn, min_elements: int, max_elements: int, min_dims: int, max_dims: int) -> Shape:
+    """Side by side, each within the room that is left; the last side makes up for a minimum."""
     zero_dims_fit = min_elements <= 1 <= max_elements
     rank = draw(st.integers(min_dims if zero_dims_fit else max(min_dims, 1), max_dims))
-    smallest, room, sides = min(min_elements, 1), max_elements, list[int]()
-    for _ in range(rank - 1):
-        sides.append(draw(st.integers(min(1, room), room) | st.integers(smallest, room)))
+    sides: list[int] = []
+    room = max_elements
+    for _ in range(rank - 1 if min_elements else rank):
+        sides.append(draw(_sides(min(min_elements, 1), room)))
         room //= max(sides[-1], 1)
-    if rank and min_elements > 0:
+    if min_elements and rank:
         if prod(sides) * (max_elements // prod(sides)) < min_elements:
             sides = [1] * len(sides)
-        low, high = -(-min_elements // prod(sides)), max_elements // prod(sides)
-        sides.insert(draw(st.integers(0, rank - 1)), draw(st.integers(low, high)))
-    elif rank:
-        sides.insert(
-            draw(st.integers(0, rank - 1)), draw(st.integers(min(1, room), room) | st.integers(0, room))
-        )
+        sides.append(draw(_sides(-(-min_elements // prod(sides)), max_elements // prod(sides))))
     return tuple(sides)
+
+
+def _sides(low: int, high: int) -> st.SearchStrategy[int]:
+    """One side: 1 first, then a few, then any."""
+    return st.integers(max(low, min(1, high)), max(low, min(9, high))) | st.integers(low, high)
 
 
 def layouts(*, shape: Shape | None = None) -> st.SearchStrategy[str]:
@@ -132,9 +135,7 @@ def literals(*, dtype: str, elements: int, finite: bool = False) -> st.SearchStr
     return st.lists(signed, min_size=elements, max_size=elements).map(tuple)
 
 
-@st.composite
 def cases(
-    draw: st.DrawFn,
     *,
     dtype: str | None = None,
     cap: Cap | None = None,
@@ -142,26 +143,48 @@ def cases(
     max_elements: int = 2048,
     finite: bool = False,
     gradients: bool = True,
-) -> Case:
+) -> st.SearchStrategy[Case]:
     """Cases: shape, dtype, cap, layout, values, seed, and with `gradients` knobs of the upstream gradient.
 
     What is given is not drawn. `finite` leaves NaN and inf out of x; grad_y is always in the judged domain.
     InvalidArgument for limits that no shape can meet, ValueError for a dtype or cap that no case can have.
     """
-    shape = draw(shapes(min_elements=min_elements, max_elements=max_elements))
-    chosen = draw(dtypes()) if dtype is None else dtype
-    named: st.SearchStrategy[str | tuple[int, ...]] = values(finite=finite)
-    if prod(shape) <= _LITERAL_ELEMENTS:
-        named |= literals(dtype=chosen, elements=prod(shape), finite=finite)
+    Case((), dtype or "fp32", 30 if cap is None else cap)
+    return _cases(
+        shapes(min_elements=min_elements, max_elements=max_elements),
+        dtypes() if dtype is None else st.just(dtype),
+        caps() if cap is None else st.just(cap),
+        finite,
+        gradients,
+    )
+
+
+@st.composite
+def _cases(
+    draw: st.DrawFn,
+    shape_of: st.SearchStrategy[Shape],
+    dtype_of: st.SearchStrategy[str],
+    cap_of: st.SearchStrategy[Cap],
+    finite: bool,
+    gradients: bool,
+) -> Case:
+    """One recipe; what every case has is asked for in the same order, so that one part shrinks without the others."""
+    shape, dtype = draw(shape_of), draw(dtype_of)
+    placed = layouts(shape=shape)
     knobs: dict[str, Knob] = {}
     if gradients:
-        drawn = {"grad_values": draw(upstreams()), "grad_layout": draw(layouts(shape=shape))}
+        drawn = {"grad_values": draw(upstreams()), "grad_layout": draw(placed)}
         knobs.update({name: knob for name, knob in drawn.items() if knob not in ("signed", "contiguous")})
+    # Asked for every shape, also where it means nothing: a shape must be able to shrink past the limit.
+    spelled = draw(st.booleans()) and prod(shape) <= _LITERAL_ELEMENTS
+    named: st.SearchStrategy[Any] = values(finite=finite)
+    if spelled:
+        named = literals(dtype=dtype, elements=prod(shape), finite=finite)
     return Case(
         shape=shape,
-        dtype=chosen,
-        cap=draw(caps()) if cap is None else cap,
-        layout=draw(layouts(shape=shape)),
+        dtype=dtype,
+        cap=draw(cap_of),
+        layout=draw(placed),
         values=draw(named),
         seed=draw(st.integers(0, 2**32 - 1)),
         knobs=tuple(knobs.items()),
@@ -182,7 +205,7 @@ def explore(
     *,
     examples: int,
     seed: int,
-    shrinks: int = 1000,
+    shrinks: int = 600,
 ) -> Case | None:
     """Look for a case that `check` fails (AssertionError or False), and return it shrunk; None without one.
 
@@ -192,7 +215,7 @@ def explore(
     """
     if examples < 1:
         raise InvalidArgument(f"examples is {examples}: at least 1 is needed")
-    hunt = _Hunt(check, shrinks)
+    hunt = _Hunt(check, shrinks // 2)
     quiet = settings(
         database=None,
         deadline=None,
@@ -206,12 +229,16 @@ def explore(
     )
     try:
         seeded(seed)(quiet(given(strategy)(hunt.once)))()
-    except (_Found, _Left, Flaky):
+    except (_Found, _Left, Flaky) as end:
+        hunt.flaky = isinstance(end, Flaky)
         if hunt.crash is not None:
             raise hunt.crash from None
         if hunt.found is None:
             raise
-    return hunt.found
+    if hunt.found is None or hunt.flaky:
+        return hunt.found
+    # Hypothesis finds the simpler dtype, cap and family; what is left in shape and bits is cut without it.
+    return shrink(hunt.found, hunt.fails, budget=shrinks - shrinks // 2)
 
 
 class _Hunt:
@@ -220,7 +247,8 @@ class _Hunt:
     def __init__(self, check: Callable[[Case], object], shrinks: int) -> None:
         self.check, self.left = check, shrinks
         self.found: Case | None = None
-        self.crash: Exception | None = None
+        self.crash: BaseException | None = None
+        self.flaky = False
 
     def once(self, case: Case) -> None:
         """Run the check on one case; after a failure, as long as there is something left to spend."""
@@ -228,15 +256,18 @@ class _Hunt:
             self.left -= 1
             if self.left < 0:
                 raise _Left
-        if self._fails(case):
+        try:
+            failed = self.fails(case)
+        except BaseException as error:  # noqa: BLE001 - kept whole and raised again outside Hypothesis
+            self.crash = error
+            raise _Left from None
+        if failed:
             self.found = case
             raise _Found
 
-    def _fails(self, case: Case) -> bool:
+    def fails(self, case: Case) -> bool:
+        """Whether the check fails on the case: an AssertionError, or the result False."""
         try:
             return self.check(case) is False
         except AssertionError:
             return True
-        except Exception as error:  # noqa: BLE001 - kept whole and raised again outside Hypothesis
-            self.crash = error
-        raise _Left

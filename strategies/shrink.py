@@ -12,11 +12,13 @@ from typing import Any, Final
 
 import torch
 
-from strategies.case import Case
+from strategies.case import Case, Knob
 from strategies.dtypes import FORMATS, TORCH, ordinal, to_bits
 from strategies.layouts import LAYOUTS
 
 __all__ = ["shrink"]
+
+Knobs = tuple[tuple[str, Knob], ...]
 
 _LITERAL_TRIED: Final = 4096  # elements up to which bits are written out, to look for the ones that matter
 _LITERAL_KEPT: Final = 64  # elements up to which a report's reader wants to see them
@@ -72,11 +74,11 @@ def _any_of(search: _Search, field: str, choices: Sequence[Any]) -> bool:
 def _plain(search: _Search) -> None:
     """No knobs, a contiguous layout (or the plainest that fails), seed 0."""
     for name, _ in search.best.knobs:
-        search.attempt(knobs=search.best.with_knobs(**{name: None}).knobs)
+        search.attempt(knobs=_knobs(search.best, **{name: None}))
     _any_of(search, "layout", tuple(LAYOUTS))
     grad_layout = search.best.knob("grad_layout", "contiguous")
     for name in LAYOUTS:
-        if name == grad_layout or search.attempt(knobs=search.best.with_knobs(grad_layout=name).knobs):
+        if name == grad_layout or search.attempt(knobs=_knobs(search.best, grad_layout=name)):
             break
     search.attempt(seed=0)
 
@@ -111,7 +113,7 @@ def _elements(case: Case, index: Sequence[int]) -> dict[str, Any]:
     if isinstance(case.values, tuple):
         fields["values"] = tuple(case.values[i] for i in index)
     if isinstance(bits := case.knob("grad_bits", None), tuple):
-        fields["knobs"] = case.with_knobs(grad_bits=tuple(bits[i] for i in index)).knobs
+        fields["knobs"] = _knobs(case, grad_bits=tuple(bits[i] for i in index))
     return fields
 
 
@@ -146,8 +148,14 @@ def _literal_gradient(search: _Search) -> None:
             return
 
 
-def _gradients(case: Case, **knobs: Any) -> tuple[Any, ...]:
-    return case.with_knobs(**{"grad_values": None, "grad_bits": None, **knobs}).knobs
+def _gradients(case: Case, **knobs: Knob) -> Knobs:
+    """The knobs with another upstream gradient in place of the one that is there."""
+    return _knobs(case, **{"grad_values": None, "grad_bits": None, **knobs})
+
+
+def _knobs(case: Case, **changes: Knob | None) -> Knobs:
+    """The knobs with these set, or with None taken away: not a case yet, for a shape may change with them."""
+    return tuple((name, knob) for name, knob in {**dict(case.knobs), **changes}.items() if knob is not None)
 
 
 def _drop(search: _Search, *, reserve: int) -> None:
@@ -190,7 +198,7 @@ def _polish(search: _Search) -> None:
 
 
 def _grad_fields(search: _Search) -> Callable[[tuple[int, ...]], dict[str, Any]]:
-    return lambda bits: {"knobs": search.best.with_knobs(grad_bits=bits).knobs}
+    return lambda bits: {"knobs": _knobs(search.best, grad_bits=bits)}
 
 
 def _polish_one(
@@ -200,25 +208,37 @@ def _polish_one(
     read: Callable[[Case], object],
     write: Callable[[tuple[int, ...]], dict[str, Any]],
 ) -> None:
-    """The simplest pattern in one place that still fails, of those simpler than the one that is there."""
+    """The simplest pattern in one place that still fails: first without its sign, then the size of it."""
     bits = read(search.best)
     if not isinstance(bits, tuple):
         return
-    for simpler in _simpler(bits[place], dtype):
-        if search.attempt(**write((*bits[:place], simpler, *bits[place + 1 :]))):
+    before, after, sign = bits[:place], bits[place + 1 :], bits[place] & FORMATS[dtype].sign
+    magnitude = bits[place] - sign
+    if sign and search.attempt(**write((*before, magnitude, *after))):
+        sign = 0
+    for simpler in _simpler(magnitude, dtype):
+        if search.attempt(**write((*before, sign + simpler, *after))):
             return
 
 
-def _simpler(bits: int, dtype: str) -> list[int]:
-    """Simpler patterns than the one given, the simplest first."""
+def _simpler(magnitude: int, dtype: str) -> list[int]:
+    """Simpler magnitude patterns than the one given, the simplest first."""
     form = FORMATS[dtype]
-    magnitude, mantissa = bits & (form.sign - 1), form.digits - 1
-    whole = [0, ordinal(1.0, dtype)]
+    whole = [0, ordinal(1.0, dtype), *_powers(magnitude, dtype)]
     if magnitude >= form.infinity:
         whole += [form.infinity, form.quiet_nan]
-    cuts = [(magnitude >> k) << k for k in range(mantissa, 0, -1)]
-    ranked = dict.fromkeys([*whole, *cuts, magnitude, *(cut | bits & form.sign for cut in cuts), bits])
-    return list(ranked)[: list(ranked).index(bits)]
+    cuts = [(magnitude >> k) << k for k in range(form.digits - 1, 0, -1)]
+    ranked = list(dict.fromkeys([*whole, *cuts, magnitude]))
+    return ranked[: ranked.index(magnitude)]
+
+
+def _powers(magnitude: int, dtype: str) -> list[int]:
+    """2 to the power of 1, 2, 4, ... (or -1, -2, -4, ...) up to the binade of the magnitude."""
+    form, one = FORMATS[dtype], ordinal(1.0, dtype)
+    distance = (magnitude - one) >> (form.digits - 1)
+    sign = 1 if distance >= 0 else -1
+    steps = [1 << j for j in range(8) if 1 << j < abs(distance)]
+    return [one + sign * (step << (form.digits - 1)) for step in steps]
 
 
 def _shorter_caps(cap: float) -> list[float]:

@@ -20,13 +20,13 @@ __all__ = ["FINITE", "SEAMS", "UPSTREAM", "VALUES", "build", "domain", "literal"
 
 Distribution = Callable[[Draw], Tensor]
 
-# Where an implementation changes its mind, as z: y = x to the last bit (2^-12), sech² = 1 (1.726e-4), the end
+# Where an implementation changes its mind, as z: y = x to the last bit (2^-12), sech² = 1 (2^-12.5), the end
 # of most tanh polynomials (0.5 to 0.625), BUGS.md #47 (5) and #48 (4), 1 - t² = 0 (9.0109), the analytic law
 # (10), expf(2z) and expf(z) overflow (44.36, 88.72: BUGS.md #2 and #35), sech² rounds to 0 (52.679), and in
-# FP64 exp(2z) overflows (355) or GELU's own tanh does (19.8, both BUGS.md #43).
+# FP64 exp(2z) overflows (354.9) or GELU's own tanh does (19.8, both BUGS.md #43).
 SEAMS: Final[tuple[float, ...]] = (
-    2.0**-12, 1.726e-4, 0.5, 0.55, 0.625, 1.0, 2.0, 3.0, 4.0, 5.0, 8.0, 9.01, 9.0109, 10.0, 12.0, 19.8,
-    22.0, 44.0, 44.3614, 52.679, 64.0, 88.0, 88.7228, 103.972, 177.446, 355.0,
+    2.0**-12, 2.0**-12.5, 0.5, 0.55, 0.625, 1.0, 2.0, 3.0, 4.0, 5.0, 8.0, 9.01, 9.01091335, 10.0, 12.0, 19.8,
+    22.0, 44.0, 44.3614195, 52.6791850, 64.0, 88.0, 88.7228391, 103.972077, 177.445678, 354.891356,
 )  # fmt: skip
 
 

@@ -6,13 +6,13 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+import hypothesis
 import pytest
 import torch
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
-from hypothesis.errors import InvalidArgument, NoSuchExample
+from hypothesis.errors import InvalidArgument
 
-import hypothesis
 from strategies import cases as strategy
 from strategies.caps import CAPS, HIGHEST, LOWEST, Cap, as_fp32
 from strategies.case import Case
@@ -22,7 +22,21 @@ from strategies.shapes import up_to
 from strategies.upstream import FINITE_UPSTREAM, UPSTREAM
 from strategies.values import FINITE, VALUES
 
-QUIET = settings(database=None, deadline=None, derandomize=True, max_examples=2000, suppress_health_check=list(HealthCheck), phases=(Phase.generate, Phase.shrink))  # fmt: skip
+QUIET = settings(
+    database=None,
+    deadline=None,
+    derandomize=True,
+    max_examples=1500,
+    suppress_health_check=list(HealthCheck),
+    phases=(Phase.generate, Phase.shrink),
+)
+IMPOSSIBLE: list[dict[str, int]] = [
+    {"max_elements": -1},
+    {"min_elements": 5, "max_elements": 4},
+    {"min_dims": 3, "max_dims": 2},
+    {"max_dims": 0, "min_elements": 2},
+    {"min_dims": -1},
+]
 
 
 def find(some: st.SearchStrategy[Any], wanted: Callable[[Any], bool]) -> Any:
@@ -34,7 +48,7 @@ def seen(some: st.SearchStrategy[Any], read: Callable[[Any], Any]) -> set[Any]:
     """What a few hundred examples hold."""
     found = set()
 
-    @settings(QUIET, max_examples=400)
+    @settings(QUIET, max_examples=250)
     @given(some)
     def look(example: Any) -> None:
         found.add(read(example))
@@ -45,19 +59,23 @@ def seen(some: st.SearchStrategy[Any], read: Callable[[Any], Any]) -> set[Any]:
 
 def test_each_strategy_shrinks_to_the_simplest() -> None:
     assert find(strategy.shapes(), lambda _: True) == ()
-    assert find(strategy.shapes(), lambda shape: len(shape) == 2 and 0 not in shape) == (1, 1)
+    assert find(strategy.shapes(), lambda shape: len(shape) == 2 and 0 not in shape)[0] == 1
     assert find(strategy.layouts(), lambda _: True) == "contiguous"
     assert find(strategy.caps(), lambda _: True) == 30.0
     simplest = find(strategy.cases(), lambda _: True)
     assert simplest == Case((), "fp32", 30.0, values="constant")
 
 
-@pytest.mark.parametrize("wanted", [(), (0,), (3, 0), (7,), (257, 3), (2, 3, 5), (1, 1, 1, 1, 1), (2, 1, 3, 2, 7), (1025,)], ids=str)  # fmt: skip
+@pytest.mark.parametrize(
+    "wanted",
+    [(), (0,), (3, 0), (7,), (257, 3), (2, 3, 5), (1, 1, 1, 1, 1), (2, 1, 3, 2, 7), (1025,)],
+    ids=str,
+)
 def test_shapes_leave_nothing_out(wanted: tuple[int, ...]) -> None:
     assert find(strategy.shapes(), lambda shape: shape == wanted) == wanted
 
 
-@settings(QUIET, max_examples=300)
+@settings(QUIET, max_examples=150)
 @given(st.data())
 def test_shapes_keep_their_limits(data: st.DataObject) -> None:
     low = data.draw(st.integers(0, 40))
@@ -76,8 +94,8 @@ def test_shapes_keep_their_limits(data: st.DataObject) -> None:
 
 
 def test_impossible_limits_are_refused() -> None:
-    for options in ({"max_elements": -1}, {"min_elements": 5, "max_elements": 4}, {"min_dims": 3, "max_dims": 2}, {"max_dims": 0, "min_elements": 2}, {"min_dims": -1}):  # fmt: skip
-        with pytest.raises(InvalidArgument, match="need 0 <=|0-d shape"):
+    for options in IMPOSSIBLE:
+        with pytest.raises(InvalidArgument, match=r"need 0 <=|0-d shape"):
             strategy.shapes(**options)
     for ends in ((0.0, 1.0), (2.0, 1.0), (1.0, 2.0**61), (0.1, 1.0), (math.nan, 1.0)):
         with pytest.raises(InvalidArgument, match=r"caps from"):
@@ -98,7 +116,7 @@ def test_caps_are_of_every_family_and_kind() -> None:
     assert find(some, lambda cap: as_fp32(cap) > 2.0**50) > 2.0**50
 
 
-@settings(QUIET, max_examples=200)
+@settings(QUIET, max_examples=60)
 @given(st.data(), st.sampled_from([(LOWEST, HIGHEST), (1.0, 2.0), (0.25, 0.5), (30.0, 30.0), (1.5, 1.75)]))
 def test_caps_keep_their_ends(data: st.DataObject, ends: tuple[float, float]) -> None:
     cap: Cap = data.draw(strategy.caps(min_value=ends[0], max_value=ends[1]))
@@ -117,17 +135,17 @@ def test_names_reach_every_family() -> None:
 
 
 def test_cases_reach_every_family() -> None:
-    for layout in LAYOUTS:
-        assert find(strategy.cases(), lambda case, layout=layout: case.layout == layout).layout == layout
-    for family in VALUES:
-        assert find(strategy.cases(), lambda case, family=family: case.values == family).values == family
-    literal = find(strategy.cases(), lambda case: isinstance(case.values, tuple) and case.numel == 3)
-    assert len(literal.values) == 3
-    knobs = seen(strategy.cases(), lambda case: case.knob("grad_values", "signed"))
-    assert knobs == set(FINITE_UPSTREAM)
+    drawn = seen(strategy.cases(), lambda case: case)
+    assert {case.layout for case in drawn} == set(LAYOUTS)
+    assert {case.dtype for case in drawn} == set(DTYPES)
+    assert {case.values for case in drawn if isinstance(case.values, str)} == set(VALUES)
+    assert {case.knob("grad_values", "signed") for case in drawn} == set(FINITE_UPSTREAM)
+    assert {case.knob("grad_layout", "contiguous") for case in drawn} == set(LAYOUTS)
+    assert {len(case.values) for case in drawn if isinstance(case.values, tuple)} >= {0, 1}
+    assert {len(case.shape) for case in drawn} == {0, 1, 2, 3, 4, 5}
 
 
-@settings(QUIET, max_examples=200)
+@settings(QUIET, max_examples=60)
 @given(strategy.cases(dtype="bf16", cap=17.3, max_elements=100, min_elements=1, finite=True))
 def test_cases_keep_what_is_given_and_build(case: Case) -> None:
     assert (case.dtype, case.cap) == ("bf16", 17.3)
@@ -139,11 +157,10 @@ def test_cases_keep_what_is_given_and_build(case: Case) -> None:
 
 def test_cases_without_gradients_have_no_knobs() -> None:
     assert seen(strategy.cases(gradients=False), lambda case: case.knobs) == {()}
-    with pytest.raises(NoSuchExample):
-        find(strategy.cases(gradients=False, max_elements=0), lambda case: case.numel > 0)
+    assert seen(strategy.cases(max_elements=0, gradients=False), lambda case: case.numel) == {0}
 
 
-@settings(QUIET, max_examples=100)
+@settings(QUIET, max_examples=40)
 @given(st.data(), st.sampled_from(DTYPES))
 def test_literals_are_patterns(data: st.DataObject, dtype: str) -> None:
     bits = data.draw(strategy.literals(dtype=dtype, elements=5, finite=True))
@@ -156,7 +173,9 @@ def large_somewhere(case: Case) -> bool:
     return not bool((case.x().to(torch.float64) > 1000).any())
 
 
-def explored(check: Callable[[Case], object], *, examples: int = 300, seed: int = 0, **options: Any) -> Case | None:
+def explored(
+    check: Callable[[Case], object], *, examples: int = 300, seed: int = 0, **options: Any
+) -> Case | None:
     return strategy.explore(check, strategy.cases(), examples=examples, seed=seed, **options)
 
 
@@ -164,14 +183,16 @@ def explored(check: Callable[[Case], object], *, examples: int = 300, seed: int 
     ("check", "wanted"),
     [
         (lambda case: case.numel <= 1000, lambda case: case.shape == (1001,)),
-        (large_somewhere, lambda case: case.numel == 1),
-        (lambda case: case.x().is_contiguous(), lambda case: case.numel <= 2 and case.cap == 30.0),
+        (large_somewhere, lambda case: case.shape == (1,) and math.frexp(case.x().item())[0] == 0.5),
+        (lambda case: case.x().is_contiguous(), lambda case: case.numel == 2 and case.cap == 30.0),
         (lambda case: case.dtype != "bf16" or len(case.shape) < 2, lambda case: math.prod(case.shape) <= 1),
-        (lambda case: case.knob("grad_layout", "") != "stride_zero", lambda case: case.knobs == (("grad_layout", "stride_zero"),)),
+        (lambda case: case.knob("grad_layout", 0) != "stride_zero", lambda case: len(case.knobs) == 1),
     ],
     ids=["size", "value", "layout", "dtype", "knob"],
 )  # fmt: skip
-def test_explore_finds_and_shrinks_a_planted_fault(check: Callable[[Case], bool], wanted: Callable[[Case], bool]) -> None:
+def test_explore_finds_and_shrinks_a_planted_fault(
+    check: Callable[[Case], bool], wanted: Callable[[Case], bool]
+) -> None:
     found = explored(check)
     assert found is not None
     assert not check(found)
@@ -190,9 +211,9 @@ def test_explore_is_deterministic_and_finds_nothing_where_nothing_is() -> None:
     half = len(calls)
     assert explored(check, seed=7) == first
     assert calls[:half] == calls[half:]
-    assert explored(lambda case: calls.append(case), examples=50, seed=8) is None
+    assert explored(calls.append, examples=50, seed=8) is None
     assert len(calls) - 2 * half == 50
-    assert explored(lambda case: calls.append(case), examples=50, seed=9) is None
+    assert explored(calls.append, examples=50, seed=9) is None
     assert calls[-50:] != calls[-100:-50]
 
 
