@@ -1,0 +1,147 @@
+"""What must be taken as it was given, and what must be refused: caps, dtypes and devices."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from invariance.candidate import CandidateRaised, Map
+from invariance.checkers import Pick, checker, constructed_candidates
+from invariance.checkers.accuracy import Args
+from invariance.checkers.analytic import settled_value
+from invariance.checkers.scaling import any_cap
+from invariance.judge import Claim
+from oracles.formats import cap_as_fp32
+from oracles.truth import Truth
+from strategies.caps import BAD_CAPS
+
+# Caps that no 16-bit dtype holds, and ints: one that FP16 and BF16 round, and one that FP32 rounds.
+_CAPS: tuple[float | int, ...] = (17.3, 30.1, 1000.03, 23.000002, 1001, 2**24 + 1)
+
+_BAD_DTYPES = (torch.float64, torch.complex64, torch.int64, torch.int32, torch.bool)
+
+
+@checker(
+    judgement="invariance",
+    each_cap=False,
+    inputs="one",
+    applies=any_cap,
+    bugs=(
+        "sgl-project/sgl-kernel-xpu#491",
+        "sgl-project/sglang#33915",
+        "Dao-AILab/flash-attention#2402",
+        "apple/ml-cross-entropy#48",
+        "pytorch/pytorch#190340",
+        "triton-lang/triton#7439",
+    ),
+)
+def cap_used(f: Map, args: Args, pick: Pick) -> Iterator[Claim]:
+    """The cap that is used is the FP32 value nearest to the one given, int or float, with all its bits."""
+    device, dtype = args[0].device, args[0].dtype
+    start = pick("first", 0, len(_CAPS) - 1)
+    for cap in (*_CAPS[start:], *_CAPS[:start]):
+        x = _bend(cap_as_fp32(cap), dtype, device)
+        grads = tuple(_gradients(g.dtype, device) for g in args[1:])
+        truth = Truth.of(x, cap, *grads)
+        at = f.at(cap)
+        yield Claim(f"cap {cap!r}", got=at(x, *grads), want=truth, within="ulp")
+        if not grads:
+            far = torch.copysign(torch.full_like(x, torch.inf), x)
+            truth = Truth.of(far, cap)
+            yield settled_value(f"cap {cap!r}, saturated", at(far), truth)
+
+
+def _bend(cap: float, dtype: torch.dtype, device: torch.device) -> Tensor:
+    """256 inputs of both signs with |x/c| from 0.25 to 3, where y moves with the cap; FP16 ends below some caps."""
+    z = torch.linspace(0.25, 3.0, 128, dtype=torch.float64, device=device)
+    return (torch.cat((z, -z)) * cap).clamp(-torch.finfo(dtype).max, torch.finfo(dtype).max).to(dtype)
+
+
+def _gradients(dtype: torch.dtype, device: torch.device) -> Tensor:
+    """256 upstream gradients of both signs and three binades."""
+    return (torch.linspace(1.0, 5.0, 256, dtype=torch.float64, device=device) * _alternating(256, device)).to(
+        dtype
+    )
+
+
+def _alternating(count: int, device: torch.device) -> Tensor:
+    return 1.0 - 2.0 * (torch.arange(count, device=device) % 3 == 0).to(torch.float64)
+
+
+@checker(
+    judgement="invariance",
+    passes=("forward",),
+    each_cap=False,
+    inputs="one",
+    applies=constructed_candidates,
+    bugs=("EricLBuehler/mistral.rs#1930", "NVIDIA/Megatron-LM#6590", "huggingface/trl#6629"),
+)
+def bad_caps(f: Map, args: Args, pick: Pick) -> Iterator[Claim]:  # noqa: ARG001 - nothing to choose
+    """A number that is not finite and positive as FP32 is refused with an error, at the first call at the latest."""
+    for cap in BAD_CAPS:
+        if isinstance(cap, (int, float)) and type(cap) in (
+            int,
+            float,
+        ):  # a candidate is only ever given these
+            yield _refused(f"cap {_short(cap)}", partial(_at, f, cap, args))
+
+
+def _at(f: Map, cap: float | int, args: Args) -> Tensor:
+    return f.at(cap)(*args)
+
+
+def _short(value: float | int) -> str:
+    text = repr(value)
+    return text if len(text) < 24 else f"{text[:8]}... ({len(text)} characters)"
+
+
+@checker(
+    judgement="invariance",
+    passes=("forward", "inference"),
+    each_cap=False,
+    inputs="one",
+    bugs=("huggingface/trl#6629", "linkedin/Liger-Kernel#1350"),
+)
+def bad_dtypes(f: Map, args: Args, pick: Pick) -> Iterator[Claim]:  # noqa: ARG001 - nothing to choose
+    """FP64, complex, integer and bool inputs are refused with an error."""
+    for dtype in _BAD_DTYPES:
+        if (
+            f.pass_ == "inference" or dtype.is_floating_point or dtype.is_complex
+        ):  # nothing else has gradients
+            yield _refused(str(dtype), partial(f, args[0].to(dtype)))
+
+
+def _refused(label: str, call: Callable[[], object]) -> Claim:
+    """The claim that a call raises."""
+    try:
+        call()
+    except CandidateRaised:
+        return Claim(label, got="refused", want="refused")
+    return Claim(label, got="accepted", want="refused")
+
+
+@checker(
+    judgement="invariance",
+    passes=("inference",),
+    each_cap=False,
+    inputs="one",
+    bugs=("meta-pytorch/tritonbench#692", "pytorch/pytorch#151859"),
+)
+def wrong_device(f: Map, args: Args, pick: Pick) -> Iterator[Claim]:  # noqa: ARG001 - nothing to choose
+    """A tensor on another device is an error, or gives its result there; never a crash."""
+    for device in ("meta", "cpu"):
+        if device == args[0].device.type:
+            continue
+        x = args[0].to(device)
+        truth = None if device == "meta" else Truth.of(x, f.cap)
+        try:
+            y = f(x)
+        except CandidateRaised:
+            yield Claim(f"x on {device}", got="refused", want="refused")
+            continue
+        yield Claim(f"x on {device}", got=(y.device.type, tuple(y.shape)), want=(device, tuple(x.shape)))
+        if truth is not None:
+            yield Claim(f"the values on {device}", got=y, want=truth, within="ulp")
