@@ -48,7 +48,7 @@ def seen(some: st.SearchStrategy[Any], read: Callable[[Any], Any]) -> set[Any]:
     """What a few hundred examples hold."""
     found = set()
 
-    @settings(QUIET, max_examples=250)
+    @settings(QUIET, max_examples=500)
     @given(some)
     def look(example: Any) -> None:
         found.add(read(example))
