@@ -73,7 +73,11 @@ def captured(f: Map, args: Args) -> tuple[torch.cuda.CUDAGraph, Tensor]:
     failures: list[CandidateRaised] = []
     try:
         # The outer context restores the stream, which an invalidated capture leaves behind.
-        with torch.cuda.stream(torch.cuda.current_stream(device)), torch.cuda.graph(graph):
+        with (
+            torch.cuda.device(device),
+            torch.cuda.stream(torch.cuda.current_stream(device)),
+            torch.cuda.graph(graph),
+        ):
             try:
                 outputs.append(f(*args))
             except CandidateRaised as error:
@@ -85,15 +89,15 @@ def captured(f: Map, args: Args) -> tuple[torch.cuda.CUDAGraph, Tensor]:
     return graph, outputs[0]
 
 
-def poisoned_blocks(sizes: list[int], device: torch.device, byte: int) -> list[Tensor]:
-    """Fill the allocator's free blocks of these sizes (bytes) with `byte`; gives the blocks between them.
+def poisoned_blocks(sizes: list[int], device: torch.device, word: int) -> list[Tensor]:
+    """Fill the allocator's free blocks of these sizes (16-bit words) with `word`; gives the blocks between them.
 
     Nine blocks of a size are taken side by side, and every second one is given back: what is allocated next
     comes from those, and the ones in between must stay as they are.
     """
     kept = []
     for size in sizes:
-        blocks = [torch.full((size,), byte, dtype=torch.uint8, device=device) for _ in range(9)]
+        blocks = [torch.full((size,), word, dtype=torch.int16, device=device) for _ in range(9)]
         kept += blocks[::2]
         del blocks
     return kept
