@@ -6,7 +6,9 @@ settings, agree in every bit.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
 import torch
@@ -89,6 +91,16 @@ def encode(value: Tensor, dtype: str) -> Tensor:
 
 def ordinal(value: float, dtype: str) -> int:
     """The bit pattern of one number of either sign in `dtype`, rounded once."""
+    negative = math.copysign(1.0, value) < 0
+    return _magnitude(abs(value), dtype) + negative * FORMATS[dtype].sign
+
+
+@lru_cache(maxsize=4096)
+def _magnitude(value: float, dtype: str) -> int:
+    """Kept, since every case asks for the ends of the same ranges: two thirds of the time of building a small one.
+
+    Without a sign, because a cache takes 0.0 and -0.0 for the same.
+    """
     return int(encode(torch.tensor([value], dtype=torch.float64), dtype)[0])
 
 
