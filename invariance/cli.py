@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import NoReturn
 
-from invariance.commands import check, laws, replay
+from invariance.commands import check, compare, laws, merge, replay, sweep
 from invariance.usage import UsageError
 
 
@@ -22,7 +22,14 @@ class Parser(argparse.ArgumentParser):
         raise UsageError(message)
 
 
-COMMANDS = {"check": check, "laws": laws, "replay": replay}
+COMMANDS = {
+    "check": check,
+    "laws": laws,
+    "replay": replay,
+    "sweep": sweep,
+    "merge": merge,
+    "compare": compare,
+}
 
 
 def main(argv: Sequence[str] | None = None) -> int:

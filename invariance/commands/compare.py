@@ -1,0 +1,74 @@
+"""compare: two certificates, the same function or not."""
+
+from __future__ import annotations
+
+import argparse
+
+from invariance.environment import NoSuchDevice, resolve_device
+from invariance.process import Job, run_job
+from invariance.sweep import document
+from invariance.sweep.certificate import Certificate
+from invariance.sweep.comparison import DIFFERENT, NOT_COMPARABLE, Comparison, Difference, compare
+from invariance.sweep.domain import decode
+from invariance.usage import UsageError
+from strategies.dtypes import TORCH
+
+HELP = "are two certificates of the same function, bit for bit? exit 0 same, 1 different, 2 not comparable"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of this command."""
+    parser.add_argument("a", metavar="A.json", help="a certificate")
+    parser.add_argument("b", metavar="B.json", help="another one, of the same cap, dtype and pass")
+    parser.add_argument(
+        "--candidate", nargs=2, metavar=("A", "B"), help="run these to name the first inputs (default: those certified)"
+    )
+    parser.add_argument("--device", default="auto", help="where to run them (default: auto)")
+    parser.add_argument("--timeout", type=float, default=600.0, metavar="S", help="seconds for that (default: 600)")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Run it; gives back the exit status. Raises UsageError."""
+    try:
+        a, b = document.read(options.a), document.read(options.b)
+    except ValueError as error:
+        raise UsageError(str(error)) from error
+    found = compare(a, b)
+    label = {NOT_COMPARABLE: "not comparable", DIFFERENT: "DIFFERENT"}.get(found.status, "same")
+    print(f"{label}: {found.reason}")
+    for lo, hi in found.ranges:
+        print(f"  magnitudes {lo:#010x} to {hi - 1:#010x}: |x| from {_edge(a, lo)} to {_edge(a, hi - 1)}")
+    if found.status == DIFFERENT and a.key.out_dtype == b.key.out_dtype:
+        print(_first_inputs(a, b, found, options))
+    return found.status
+
+
+def _edge(certificate: Certificate, magnitude: int) -> str:
+    return repr(decode(magnitude, TORCH[certificate.key.dtype]))
+
+
+def _first_inputs(a: Certificate, b: Certificate, found: Comparison, options: argparse.Namespace) -> str:
+    specs = tuple(options.candidate or (a.key.candidate, b.key.candidate))
+    if specs[0] == specs[1] and not options.candidate:
+        return "  both certificates are of the same candidate: with one version at hand no input can be named"
+    try:
+        device = resolve_device(options.device)
+    except NoSuchDevice as error:
+        raise UsageError(f"--{error}") from error
+    kwargs = {"specs": specs, "device": device, "cap": a.key.cap, "dtype": a.key.dtype, "pass_": a.key.pass_}
+    outcome = run_job(
+        Job("invariance.sweep.work:first_differences", {**kwargs, "ranges": found.ranges}, options.timeout)
+    )
+    if outcome.kind != "done":
+        reason = (outcome.failure or "").strip().splitlines()[-1]
+        return f"  no input named: {' and '.join(specs)} could not both be run here ({reason})"
+    if not outcome.value:
+        return f"  {' and '.join(specs)}, run here on {device}, agree in those ranges"
+    return "\n".join(_line(difference, a) for difference in outcome.value)
+
+
+def _line(found: Difference, certificate: Certificate) -> str:
+    key = certificate.key
+    x, out = decode(found.pattern, TORCH[key.dtype]), TORCH[key.out_dtype]
+    a, b = decode(found.a, out), decode(found.b, out)
+    return f"  x = {x!r} ({found.pattern:#x}): {a!r} ({found.a:#x}) and {b!r} ({found.b:#x})"

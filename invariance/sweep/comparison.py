@@ -1,0 +1,78 @@
+"""Are two certificates of the same function, bit for bit?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from invariance.sweep.certificate import Certificate, joined
+from invariance.sweep.domain import RANGE
+from invariance.sweep.torch_engine import TorchEngine, bits_of
+
+SAME, DIFFERENT, NOT_COMPARABLE = 0, 1, 2
+EXAMPLES = 5
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """`status`: SAME, DIFFERENT or NOT_COMPARABLE; `reason` in words; `ranges`: the half-open ranges of magnitudes that differ."""
+
+    status: int
+    reason: str
+    ranges: tuple[tuple[int, int], ...] = ()
+
+
+@dataclass(frozen=True)
+class Difference:
+    """One input whose results differ: its encoding, and those of the two results."""
+
+    pattern: int
+    a: int
+    b: int
+
+
+def compare(a: Certificate, b: Certificate) -> Comparison:
+    """Same when every fingerprint agrees. Not comparable: another cap, dtype or pass, or another part of the domain."""
+    if a.key.subject != b.key.subject:
+        (cap, dtype, pass_), (other_cap, other_dtype, other_pass) = a.key.subject, b.key.subject
+        reason = f"{pass_} {dtype} at cap {cap!r}, and {other_pass} {other_dtype} at cap {other_cap!r}"
+        return Comparison(NOT_COMPARABLE, reason)
+    if a.covered != b.covered:
+        return Comparison(NOT_COMPARABLE, f"they cover {_spans(a)} and {_spans(b)}")
+    if a.key.out_dtype != b.key.out_dtype:
+        reason = f"results are {a.key.out_dtype} and {b.key.out_dtype}"
+        return Comparison(DIFFERENT, reason, a.covered)
+    wrong = [index for index in a.fingerprints if a.fingerprints[index] != b.fingerprints[index]]
+    if not wrong:
+        return Comparison(SAME, f"the same {a.inputs} results, bit for bit")
+    size = min(RANGE, a.sign)
+    ranges = joined((index * RANGE, index * RANGE + size) for index in wrong)
+    return Comparison(DIFFERENT, f"{len(wrong)} of {len(a.fingerprints)} fingerprints differ", ranges)
+
+
+def differences(
+    a: TorchEngine, b: TorchEngine, ranges: tuple[tuple[int, int], ...], limit: int = EXAMPLES
+) -> list[Difference]:
+    """The first inputs, by magnitude, at which two subjects of one domain give other bits; NaN equals NaN."""
+    found: list[Difference] = []
+    for lo, hi in ranges:
+        for start in range(lo, hi, a.block):
+            found += _block_differences(a, b, start)
+            if len(found) >= limit:
+                return found[:limit]
+    return found
+
+
+def _block_differences(a: TorchEngine, b: TorchEngine, start: int) -> Iterator[Difference]:
+    (_, y), (_, other) = a.results(start), b.results(start)
+    wrong = (bits_of(y) != bits_of(other)) & ~(y.isnan() & other.isnan())
+    mask = (1 << (8 * y.element_size())) - 1
+    for column in wrong.any(0).nonzero().flatten()[:EXAMPLES].tolist():
+        for row in (0, 1):
+            if bool(wrong[row, column]):
+                got = [int(bits_of(t)[row, column]) & mask for t in (y, other)]
+                yield Difference(start + column | row * a.domain.sign, *got)
+
+
+def _spans(certificate: Certificate) -> str:
+    return ", ".join(f"{lo:#x}-{hi - 1:#x}" for lo, hi in certificate.covered) or "nothing"
