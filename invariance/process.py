@@ -22,11 +22,16 @@ from multiprocessing import forkserver
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
-import torch
-
 _CONTEXT = multiprocessing.get_context("forkserver")
-# torch imports its inductor when deterministic algorithms are asked for: two seconds in every child if it were not here.
-_PRELOAD = ["torch", "torch._inductor.config", "hypothesis", "invariance.process", "invariance.run"]
+# What a child would otherwise import itself, in the middle of a cell: autograd functions import symbolic_shapes (0.4 s).
+_PRELOAD = [
+    "torch",
+    "torch.fx.experimental.symbolic_shapes",
+    "torch.utils.checkpoint",
+    "hypothesis",
+    "invariance.process",
+    "invariance.run",
+]
 
 _parent: Connection | None = None  # set in children only
 _spawning = threading.Lock()  # sessions may run in threads; what a start borrows (environment, __main__) is the process's
@@ -86,6 +91,8 @@ def _serve(connection: Connection) -> None:
     _parent = connection
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides what an interrupt means
     _silence_standard_output()
+    import torch  # noqa: PLC0415 - the parent starts the server before it imports torch itself
+
     torch.set_num_threads(1)
     while True:
         try:
@@ -122,8 +129,11 @@ def _without_main() -> Iterator[None]:
             setattr(main, name, value)
 
 
-def _start_server() -> None:
-    """The fork server, which looks for its imports along PYTHONPATH and not along the parent's sys.path."""
+def start_server() -> None:
+    """Start the fork server and do not wait for it; again is a no-op.
+
+    It looks for its imports along PYTHONPATH and not along the parent's sys.path, which is handed over so.
+    """
     _CONTEXT.set_forkserver_preload(_PRELOAD)
     kept = os.environ.get("PYTHONPATH")
     os.environ["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
@@ -153,7 +163,7 @@ class _Worker:
 
     def _spawn(self) -> None:
         with _spawning:
-            _start_server()
+            start_server()
             self.connection, theirs = _CONTEXT.Pipe()
             self.process = _CONTEXT.Process(target=_serve, args=(theirs,), daemon=True)
             with _without_main():

@@ -6,19 +6,23 @@ import torch
 from torch import Tensor
 
 from invariance.known_bad.entry import wrong
-from invariance.known_bad.kernel import Kernel, capped, nudged
+from invariance.known_bad.kernel import Kernel, capped
+
+
+def _quotient(x: Tensor, c: float) -> Tensor:
+    return x.float() / c
 
 
 @wrong(bugs=(15, 16, 17, 18), must={"exact_value"})
 def identity(softcap: float) -> Kernel:
     """The cap is never applied: y = x."""
-    return Kernel(softcap, lambda x, _: x.float())
+    return Kernel(softcap, lambda x, _: x.float().clone())
 
 
 @wrong(bugs=(6,), must={"exact_value"})
 def times_x(softcap: float) -> Kernel:
     """The tanh is multiplied by x where c belongs."""
-    return Kernel(softcap, lambda x, c: x.float() * torch.tanh(x.float() / c))
+    return Kernel(softcap, lambda x, c: x.float() * torch.tanh(_quotient(x, c)))
 
 
 @wrong(bugs=(17,), must={"exact_value"})
@@ -30,20 +34,25 @@ def applied_twice(softcap: float) -> Kernel:
 @wrong(bugs=(46,), must={"exact_value"})
 def two_sigmoid(softcap: float) -> Kernel:
     """2 * sigmoid(2z) - 1 cancels near zero."""
-    return Kernel(softcap, lambda x, c: c * (2 * torch.sigmoid(2 * (x.float() / c)) - 1))
+    return Kernel(softcap, lambda x, c: c * (2 / (1 + torch.exp(-2 * _quotient(x, c))) - 1))
 
 
 @wrong(bugs=(46,), must={"exact_value"})
 def one_minus_quotient(softcap: float) -> Kernel:
-    """1 - 2 / (exp(2z) + 1) cancels near zero."""
-    return Kernel(softcap, lambda x, c: c * (1 - 2 / (torch.exp(2 * (x.float() / c)) + 1)))
+    """1 - 2 / (exp(2|z|) + 1) with the sign put back cancels near zero, on both sides alike."""
+
+    def forward(x: Tensor, c: float) -> Tensor:
+        return torch.copysign(c * (1 - 2 / (torch.exp(2 * _quotient(x, c).abs()) + 1)), x.float())
+
+    return Kernel(softcap, forward)
 
 
 @wrong(bugs=(2, 35, 36), must={"exact_value"})
 def exponential_quotient(softcap: float) -> Kernel:
     """(e^2z - 1) / (e^2z + 1) is inf / inf for large z, on one side only."""
+
     def forward(x: Tensor, c: float) -> Tensor:
-        e = torch.exp(2 * (x.float() / c))
+        e = torch.exp(2 * _quotient(x, c))
         return c * ((e - 1) / (e + 1))
 
     return Kernel(softcap, forward)
@@ -51,9 +60,100 @@ def exponential_quotient(softcap: float) -> Kernel:
 
 @wrong(bugs=(1, 3), must={"exact_value"})
 def two_exponentials(softcap: float) -> Kernel:
-    """(e^z - e^-z) / (e^z + e^-z) is inf / inf for large z, on both sides."""
+    """expm1 keeps the digits near zero, and inf / inf is still NaN for large z."""
+
     def forward(x: Tensor, c: float) -> Tensor:
-        e, inverse = torch.exp(x.float() / c), torch.exp(-(x.float() / c))
-        return c * ((e - inverse) / (e + inverse))
+        e = torch.expm1(2 * _quotient(x, c).abs())
+        return torch.copysign(c * (e / (e + 2)), x.float())
+
+    return Kernel(softcap, forward)
+
+
+@wrong(bugs=(49, 51), must={"exact_value"})
+def pade(softcap: float) -> Kernel:
+    """A rational approximation, cut at 1, three digits right: the error of a hardware tanh and more."""
+
+    def forward(x: Tensor, c: float) -> Tensor:
+        z = _quotient(x, c).clamp(-4.97, 4.97)
+        s = z * z
+        t = z * (135135 + s * (17325 + s * (378 + s))) / (135135 + s * (62370 + s * (3150 + s * 28)))
+        return c * t.clamp(-1, 1)
+
+    return Kernel(softcap, forward)
+
+
+@wrong(bugs=(49,), must={"exact_value"})
+def eleven_bits(softcap: float) -> Kernel:
+    """tanh has eleven significant bits, as the hardware's approximate one has; ±1 and zeros are exact."""
+
+    def forward(x: Tensor, c: float) -> Tensor:
+        t = torch.tanh(_quotient(x, c))
+        return c * ((t.view(torch.int32) + (1 << 12)) & ~((1 << 13) - 1)).view(torch.float32)
+
+    return Kernel(softcap, forward)
+
+
+@wrong(bugs=(44,), must={"exact_value"})
+def eight_ulp_in_a_binade(softcap: float) -> Kernel:
+    """Between z = 2^-5 and 2^-4 the result is eight ulp too small, far inside every atol and rtol."""
+
+    def forward(x: Tensor, c: float) -> Tensor:
+        y, z = capped(x, c), _quotient(x, c).abs()
+        return torch.where((z >= 2.0**-5) & (z < 2.0**-4), (y.view(torch.int32) - 8).view(torch.float32), y)
+
+    return Kernel(softcap, forward)
+
+
+@wrong(bugs=(4,), must={"exact_value"})
+def fp16_inside(softcap: float) -> Kernel:
+    """x / c and its tanh are FP16."""
+    return Kernel(softcap, lambda x, c: c * torch.tanh(x.half() / c).float())
+
+
+@wrong(bugs=(33, 99), must={"exact_value"}, dtypes=("bf16",))
+def eager_chain(softcap: float) -> Kernel:
+    """Division, tanh and product each round to the dtype of x: another contract, never accepted in silence."""
+    return Kernel(softcap, lambda x, c: c * torch.tanh(x / c))
+
+
+@wrong(bugs=(44,), must={"exact_value"})
+def linear_too_far(softcap: float) -> Kernel:
+    """y = x up to |z| = 2^-7, where the cubic term is 350 ulp."""
+
+    def forward(x: Tensor, c: float) -> Tensor:
+        return torch.where(_quotient(x, c).abs() < 2.0**-7, x.float(), capped(x, c))
+
+    return Kernel(softcap, forward)
+
+
+@wrong(bugs=(38,), must={"exact_value"})
+def saturates_early(softcap: float) -> Kernel:
+    """Exactly ±c from |z| = 6 on, a hundred ulp too soon."""
+
+    def forward(x: Tensor, c: float) -> Tensor:
+        return torch.where(_quotient(x, c).abs() >= 6, torch.copysign(torch.tensor(c), x.float()), capped(x, c))
+
+    return Kernel(softcap, forward)
+
+
+@wrong(bugs=(3,), must={"exact_value"})
+def clamp(softcap: float) -> Kernel:
+    """A hard cap: right near zero and far out, wrong in the bend."""
+    return Kernel(softcap, lambda x, c: x.float().clamp(-c, c))
+
+
+@wrong(bugs=(52,), must={"exact_value"})
+def softsign(softcap: float) -> Kernel:
+    """Another function of the same shape: z / (1 + |z|)."""
+    return Kernel(softcap, lambda x, c: c * torch.nn.functional.softsign(_quotient(x, c)))
+
+
+@wrong(bugs=(53,), must={"exact_value"}, dtypes=("bf16",))
+def one_input_in_65536(softcap: float) -> Kernel:
+    """One magnitude of BF16 gives a result one part in a thousand too large: no sample finds it."""
+
+    def forward(x: Tensor, c: float) -> Tensor:
+        bad = (x.view(torch.int16) & 0x7FFF) == 0x4123 if x.dtype == torch.bfloat16 else False
+        return torch.where(torch.as_tensor(bad, device=x.device), capped(x, c) * 1.001, capped(x, c))
 
     return Kernel(softcap, forward)

@@ -1,0 +1,142 @@
+"""Wrong caps: another number than the one given, or the one given to somebody else."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from invariance.known_bad.entry import wrong
+from invariance.known_bad.kernel import Kernel, capped, gradient
+from oracles.formats import cap_as_fp32
+
+
+def _with_cap(softcap: Any, change: Any) -> Kernel:
+    """The right kernel at a changed cap; what must be refused still is."""
+    return Kernel(softcap, cap=lambda given: change(cap_as_fp32(given)))
+
+
+@wrong(bugs=(13, 7), must={"exact_value"})
+def hard_coded(softcap: float) -> Kernel:
+    """30 stands in the kernel, whatever cap is asked for."""
+    return _with_cap(softcap, lambda _: 30.0)
+
+
+@wrong(bugs=(91,), must={"exact_value"})
+def rounded_to_bf16(softcap: float) -> Kernel:
+    """The cap is kept in BF16."""
+    return _with_cap(softcap, lambda c: float(torch.tensor(c).bfloat16()))
+
+
+@wrong(bugs=(4, 91), must={"cap_used"}, caps=(20.0,))
+def rounded_to_fp16(softcap: float) -> Kernel:
+    """The cap is kept in FP16: the usual caps survive, others lose digits, large ones become infinite."""
+    return _with_cap(softcap, lambda c: min(max(float(torch.tensor(c).half()), 2.0**-60), 2.0**60))
+
+
+@wrong(bugs=(91,), must={"exact_value"})
+def truncated_to_int(softcap: float) -> Kernel:
+    """The cap is an int argument of the kernel."""
+    return _with_cap(softcap, lambda c: float(max(int(c), 1)))
+
+
+@wrong(bugs=(91,), must={"cap_used"})
+def ints_misread(softcap: float) -> Kernel:
+    """A cap given as a Python int arrives as the default."""
+    return Kernel(softcap, cap=lambda given: 30.0 if isinstance(given, int) and given > 0 else cap_as_fp32(given))
+
+
+@wrong(bugs=(30, 14), must={"cap_used"}, caps=(20.0,))
+def known_caps_only(softcap: float) -> Kernel:
+    """Caps that no model has fall back to the nearest of a table."""
+    return _with_cap(softcap, lambda c: min((1.0, 5.0, 15.0, 20.0, 30.0, 50.0), key=lambda k: abs(k - c)))
+
+
+@wrong(bugs=(17,), must={"exact_value"})
+def doubled(softcap: float) -> Kernel:
+    """The configuration's cap and the layer's own are added."""
+    return _with_cap(softcap, lambda c: c + c)
+
+
+@wrong(bugs=(7,), must={"exact_value"})
+def other_numerator(softcap: float) -> Kernel:
+    """The quotient has the cap, the product has 30."""
+    return Kernel(softcap, lambda x, c: 30.0 * torch.tanh(x.float() / c))
+
+
+@wrong(bugs=(7,), must={"exact_value"})
+def gradient_at_30(softcap: float) -> Kernel:
+    """The backward was compiled for a cap of 30 and not again."""
+    return Kernel(softcap, backward=lambda x, g, _: gradient(x, g, 30.0))
+
+
+_first: list[float] = []
+
+
+@wrong(bugs=(7, 14), must={"interleaved_caps"})
+def first_cap_sticks(softcap: float) -> Kernel:
+    """The first cap that a process asks for is compiled in, and all others get it too."""
+
+    def compiled(c: float) -> float:
+        _first.append(c)
+        return _first[0]
+
+    return _with_cap(softcap, compiled)
+
+
+_seen: dict[float, None] = {}
+
+
+@wrong(bugs=(7, 31), must={"interleaved_caps"})
+def stale_from_the_third(softcap: float) -> Kernel:
+    """From the third cap of a process on, the second one's code is reused."""
+
+    def compiled(c: float) -> float:
+        if len(_seen) < 2 or c in _seen:
+            _seen[c] = None
+            return c
+        return list(_seen)[1]
+
+    return _with_cap(softcap, compiled)
+
+
+_last: list[float] = [0.0]
+
+
+@wrong(bugs=(7,), must={"interleaved_caps"})
+def last_built_wins(softcap: float) -> Kernel:
+    """The cap lives in the module, not in the operator: whoever is built last sets it for all."""
+    kernel = Kernel(softcap, lambda x, _: capped(x, _last[0]), lambda x, g, _: gradient(x, g, _last[0]))
+    _last[0] = kernel.softcap
+    return kernel
+
+
+_by_key: dict[str, float] = {}
+
+
+@wrong(bugs=(7,), must={"interleaved_caps"})
+def coarse_cache_key(softcap: float) -> Kernel:
+    """Compiled code is cached under the cap printed with four digits: a neighbour gets the first one's code."""
+    return _with_cap(softcap, lambda c: _by_key.setdefault(f"{c:.4g}", c))
+
+
+@wrong(bugs=(7,), must={"interleaved_caps"})
+def backward_of_the_last_forward(softcap: float) -> Kernel:
+    """The backward takes the cap of whatever forward ran last."""
+    current = _last_forward
+
+    def forward(x: Tensor, c: float) -> Tensor:
+        current[0] = c
+        return capped(x, c)
+
+    return Kernel(softcap, forward, lambda x, g, _: gradient(x, g, current[0]))
+
+
+_last_forward: list[float] = [0.0]
+
+
+@wrong(bugs=(101, 15), must={"exact_value"})
+def small_caps_off(softcap: float) -> Kernel:
+    """A cap below 20 is taken for 'no cap', in the forward alone."""
+    return Kernel(softcap, lambda x, c: capped(x, c) if c >= 20 else x.float().clone())

@@ -1,0 +1,155 @@
+"""Wrong towards memory: inputs overwritten, results that are views, writes outside, forms that drift."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from invariance.known_bad.entry import wrong
+from invariance.known_bad.kernel import Kernel, capped, gradient
+
+
+@wrong(bugs=(67, 68), must={"inputs_unmodified"})
+def capped_in_place(softcap: float) -> Kernel:
+    """An FP32 input is capped in place and returned as it is."""
+
+    def forward(x: Tensor, c: float) -> Tensor:
+        y = capped(x, c)
+        if x.dtype == torch.float32 and _distinct(x):
+            x.data.copy_(y)
+        return y
+
+    return Kernel(softcap, forward)
+
+
+def _distinct(x: Tensor) -> bool:
+    """Whether no two elements are one in memory, so that x may be written to."""
+    return 0 not in [stride for size, stride in zip(x.shape, x.stride(), strict=True) if size > 1]
+
+
+@wrong(bugs=(67,), must={"inputs_unmodified"})
+def nan_cleaned_in_place(softcap: float) -> Kernel:
+    """NaN in x are replaced for good, for the caller too; the result keeps them."""
+
+    def forward(x: Tensor, c: float) -> Tensor:
+        y = capped(x, c)
+        if _distinct(x):
+            x.data.nan_to_num_(nan=0.0)
+        return y
+
+    return Kernel(softcap, forward)
+
+
+@wrong(bugs=(67, 68), must={"inputs_unmodified"})
+def backward_overwrites_x(softcap: float) -> Kernel:
+    """The backward reuses the memory of the saved x for its result."""
+
+    def backward(x: Tensor, g: Tensor, c: float) -> Tensor:
+        dx = gradient(x, g, c)
+        if _distinct(x):
+            x.data.copy_(dx)
+        return dx
+
+    return Kernel(softcap, backward=backward)
+
+
+@wrong(bugs=(92,), must={"inputs_unmodified"})
+def gaps_overwritten(softcap: float) -> Kernel:
+    """The memory between the rows of a padded input is cleared."""
+
+    def forward(x: Tensor, c: float) -> Tensor:
+        y = capped(x, c)
+        if x.dim() > 1 and x.stride(-1) == 1 and x.stride(-2) > x.shape[-1] > 0 and x.numel():
+            gap = x.stride(-2) - x.shape[-1]
+            room = x.untyped_storage().nbytes() // x.element_size() - x.storage_offset() - x.shape[-1]
+            x.detach().as_strided((min(gap, room),), (1,), x.storage_offset() + x.shape[-1]).fill_(0)
+        return y
+
+    return Kernel(softcap, forward)
+
+
+@wrong(bugs=(74, 64), must={"guard_bands"})
+def writes_past_the_end(softcap: float) -> Kernel:
+    """The kernel pads its input to a multiple of 8 in place, into whatever lies behind it."""
+
+    def forward(x: Tensor, c: float) -> Tensor:
+        y = capped(x, c)
+        end = x.storage_offset() + x.numel()
+        room = x.untyped_storage().nbytes() // x.element_size() - end
+        count = min(-x.numel() % 8, room)
+        if x.is_contiguous() and count > 0:
+            x.detach().as_strided((count,), (1,), end).fill_(0)
+        return y
+
+    return Kernel(softcap, forward)
+
+
+@wrong(bugs=(74,), must={"guard_bands"})
+def reads_before_the_start(softcap: float) -> Kernel:
+    """A window of two is read: what lies before the first element shows in it when it is NaN."""
+
+    def forward(x: Tensor, c: float) -> Tensor:
+        y = capped(x, c)
+        if x.is_contiguous() and x.storage_offset() > 0 and x.numel():
+            before = x.as_strided((1,), (1,), x.storage_offset() - 1)
+            y.view(-1)[:1] += torch.where(before.isnan(), torch.nan, 0.0)
+        return y
+
+    return Kernel(softcap, forward)
+
+
+@wrong(bugs=(67,), must={"no_aliasing"})
+def small_input_returned(softcap: float) -> Kernel:
+    """Where the cap changes nothing, x itself is the result."""
+
+    def forward(x: Tensor, c: float) -> Tensor:
+        y = capped(x, c)
+        if x.dtype == torch.float32 and bool((y == x).all()):
+            return x.view_as(x)
+        return y
+
+    return Kernel(softcap, forward)
+
+
+@wrong(bugs=(32, 91), must={"result_form"})
+def dtype_by_shape(softcap: float) -> Any:
+    """Scalars come back in FP64, as a Python number would."""
+    return _changed(softcap, lambda x, y: y.double() if x.dim() == 0 else y)
+
+
+@wrong(bugs=(32,), must={"result_form"}, dtypes=("bf16",))
+def dtype_by_grad_mode(softcap: float) -> Any:
+    """Training results are FP32, those of inference have the dtype of x."""
+    return _changed(softcap, lambda x, y: y.to(x.dtype) if not (torch.is_grad_enabled() and x.requires_grad) else y)
+
+
+@wrong(bugs=(32,), must={"result_form"}, dtypes=("bf16",))
+def dtype_by_size(softcap: float) -> Any:
+    """Results of more than 1024 elements have the dtype of x, smaller ones are FP32."""
+    return _changed(softcap, lambda x, y: y.to(x.dtype) if x.numel() > 1024 else y)
+
+
+@wrong(bugs=(73,), must={"result_form"})
+def flattened(softcap: float) -> Any:
+    """The result of three dimensions or more has two."""
+    return _changed(softcap, lambda x, y: y.flatten(0, -2) if x.dim() > 2 else y)
+
+
+@wrong(bugs=(73,), must={"empty_and_scalar"})
+def scalar_gets_a_dimension(softcap: float) -> Any:
+    """A 0-d input gives a result of shape (1,)."""
+    return _changed(softcap, lambda x, y: y.reshape(1) if x.dim() == 0 else y)
+
+
+@wrong(bugs=(73,), must={"result_form"})
+def ones_squeezed(softcap: float) -> Any:
+    """Dimensions of size 1 are lost."""
+    return _changed(softcap, lambda _, y: y.squeeze())
+
+
+def _changed(softcap: float, change: Any) -> Any:
+    """The right kernel, whose result `change(x, y)` replaces."""
+    kernel = Kernel(softcap)
+    return lambda x: change(x, kernel(x))

@@ -1,0 +1,166 @@
+"""Wrong towards autograd: lost graphs, saved tensors that it does not know of, second passes, second derivatives."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import torch
+from torch import Tensor
+
+from invariance.known_bad.entry import wrong
+from invariance.known_bad.kernel import Kernel, capped, gradient
+
+
+def _dropping(softcap: float, lost: Any) -> Any:
+    """The right kernel, whose result carries no graph where `lost(x)`."""
+    kernel = Kernel(softcap)
+
+    def call(x: Tensor) -> Tensor:
+        return kernel(x.detach() if lost(x) else x)
+
+    return call
+
+
+@wrong(bugs=(8, 60), must={"layout"})
+def no_graph_for_strided(softcap: float) -> Any:
+    """A strided input takes a path that forgets the graph."""
+    return _dropping(softcap, lambda x: not x.is_contiguous())
+
+
+@wrong(bugs=(95,), must={"exact_value"}, dtypes=("bf16", "fp32"))
+def no_graph_in_bf16(softcap: float) -> Any:
+    """BF16 inputs take an inference kernel, gradients or not."""
+    return _dropping(softcap, lambda x: x.dtype == torch.bfloat16)
+
+
+@wrong(bugs=(73,), must={"empty_and_scalar"})
+def no_graph_for_scalars(softcap: float) -> Any:
+    """A 0-d input goes through Python numbers and comes back without a graph."""
+    return _dropping(softcap, lambda x: x.dim() == 0)
+
+
+class _Hidden(torch.autograd.Function):
+    """Keeps x on the context, where neither version checks nor saved-tensor hooks reach it."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, kernel: Kernel) -> Tensor:
+        ctx.kernel, ctx.x = kernel, x.detach()
+        return kernel.forward(x, kernel.softcap)
+
+    @staticmethod
+    def backward(ctx: Any, grad_y: Tensor) -> tuple[Tensor, None]:
+        return ctx.kernel.backward(ctx.x, grad_y, ctx.kernel.softcap), None
+
+
+class _Once(_Hidden):
+    """Gives its memory away in the first backward."""
+
+    @staticmethod
+    def backward(ctx: Any, grad_y: Tensor) -> tuple[Tensor, None]:
+        x, ctx.x = ctx.x, torch.zeros_like(ctx.x)
+        return ctx.kernel.backward(x, grad_y, ctx.kernel.softcap), None
+
+
+class _Detached(torch.autograd.Function):
+    """Saves x as it should, and computes the gradient where no second derivative can follow."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, kernel: Kernel) -> Tensor:
+        ctx.kernel = kernel
+        ctx.save_for_backward(x)
+        return kernel.forward(x, kernel.softcap)
+
+    @staticmethod
+    def backward(ctx: Any, grad_y: Tensor) -> tuple[Tensor, None]:
+        (x,) = ctx.saved_tensors
+        with torch.no_grad():
+            return ctx.kernel.backward(x, grad_y, ctx.kernel.softcap), None
+
+
+class _ByOutput(torch.autograd.Function):
+    """Saves y behind autograd's back and takes the slope from it."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, kernel: Kernel) -> Tensor:
+        ctx.kernel, ctx.dtype = kernel, x.dtype
+        y = kernel.forward(x, kernel.softcap)
+        ctx.y = y
+        return y
+
+    @staticmethod
+    def backward(ctx: Any, grad_y: Tensor) -> tuple[Tensor, None]:
+        t = ctx.y.detach() / ctx.kernel.softcap
+        return (grad_y * (1 - t * t)).to(ctx.dtype), None
+
+
+def _through(softcap: float, function: Any, kernel: Kernel | None = None) -> Any:
+    """An operator that always goes through the function."""
+    made = kernel or Kernel(softcap)
+
+    def call(x: Tensor) -> Tensor:
+        made.check(x)
+        return cast(Tensor, function.apply(x, made))
+
+    return call
+
+
+@wrong(bugs=(69,), must={"changed_in_place"})
+def saved_behind_autograd(softcap: float) -> Any:
+    """x is kept on the context: changed in place before the backward, it gives a silently wrong gradient."""
+    return _through(softcap, _Hidden)
+
+
+@wrong(bugs=(69,), must={"changed_in_place"})
+def output_saved_behind_autograd(softcap: float) -> Any:
+    """y is kept on the context and read in the backward, after the caller has changed it."""
+    return _through(softcap, _ByOutput)
+
+
+@wrong(bugs=(69,), must={"retained_graph"})
+def one_backward_only(softcap: float) -> Any:
+    """The second backward of a retained graph runs on zeros."""
+    return _through(softcap, _Once)
+
+
+@wrong(bugs=(71, 69), must={"double_backward"})
+def silent_second_derivative(softcap: float) -> Any:
+    """The gradient is a constant to autograd, and the gradient of a gradient lacks a term."""
+    return _through(softcap, _Detached)
+
+
+@wrong(bugs=(71,), must={"double_backward"})
+def half_a_second_derivative(softcap: float) -> Kernel:
+    """The slope is detached: a second derivative through grad_y is right and the one through x is missing."""
+    return Kernel(softcap, backward=lambda x, g, c: gradient(x.detach(), g, c))
+
+
+@wrong(bugs=(68, 69), must={"repeat"})
+def saved_on_the_operator(softcap: float) -> Any:
+    """x is kept on the operator: the backward uses the input of the last forward."""
+    kernel = Kernel(softcap)
+    kept: list[Tensor] = []
+
+    def forward(x: Tensor, c: float) -> Tensor:
+        kept[:] = [x.detach()]
+        return capped(x, c)
+
+    def backward(x: Tensor, g: Tensor, c: float) -> Tensor:
+        same = kept[0].shape == x.shape and kept[0].dtype == x.dtype
+        return gradient(kept[0] if same else x, g, c)
+
+    return kernel.replace(forward=forward, backward=backward)
+
+
+@wrong(bugs=(64,), must={"saved_tensor_hooks"})
+def saved_read_flat(softcap: float) -> Kernel:
+    """The backward takes the saved tensor for contiguous, and hooks may bring it back strided."""
+
+    def backward(x: Tensor, g: Tensor, c: float) -> Tensor:
+        flat = x if x.is_contiguous() or x.untyped_storage().nbytes() < 4 * x.numel() else _flat(x)
+        return gradient(flat, g, c)
+
+    return Kernel(softcap, lambda x, c: capped(x, c), backward)
+
+
+def _flat(x: Tensor) -> Tensor:
+    return x.as_strided(x.shape, torch.empty(x.shape, device="meta").stride(), x.storage_offset())

@@ -1,0 +1,128 @@
+"""Wrong by memory: strides, offsets, alignment, dimensions that are one in memory."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from invariance.known_bad.entry import wrong
+from invariance.known_bad.kernel import Kernel, capped, gradient, nudged
+
+
+def read_flat(x: Tensor) -> Tensor:
+    """What a kernel reads that takes the memory from the pointer on for the elements, zeros past its end."""
+    count = x.untyped_storage().nbytes() // x.element_size()
+    memory = x.as_strided((count,), (1,), 0)[x.storage_offset() :][: x.numel()]
+    return torch.cat([memory, memory.new_zeros(x.numel() - memory.numel())]).view(x.shape)
+
+
+@wrong(bugs=(60, 64), must={"layout"})
+def strided_read_flat(softcap: float) -> Kernel:
+    """Every input is read as contiguous, whatever its strides are."""
+    return Kernel(softcap, lambda x, c: capped(read_flat(x), c))
+
+
+@wrong(bugs=(60, 95), must={"layout"})
+def strided_read_flat_in_inference(softcap: float) -> Kernel:
+    """Only the inference kernel forgets the strides."""
+    return Kernel(softcap, inference=lambda x, c: capped(read_flat(x), c))
+
+
+@wrong(bugs=(57,), must={"layout"})
+def width_for_stride(softcap: float) -> Kernel:
+    """Rows of a padded vocabulary are read with their width as the stride."""
+
+    def forward(x: Tensor, c: float) -> Tensor:
+        rows = x.dim() > 1 and x.stride(-1) == 1 and x.stride(-2) > x.shape[-1]
+        return capped(read_flat(x) if rows else x, c)
+
+    return Kernel(softcap, forward)
+
+
+@wrong(bugs=(59,), must={"layout"})
+def written_into_a_copy(softcap: float) -> Kernel:
+    """The results of a transposed input land in a flattened copy of the output."""
+
+    def forward(x: Tensor, c: float) -> Tensor:
+        y = torch.zeros_like(x, dtype=torch.float32)
+        y.flatten().copy_(capped(x, c).flatten())
+        return y if y.is_contiguous() else y * 1.0
+
+    return Kernel(softcap, lambda x, c: forward(x, c) if _dense(x) and not x.is_contiguous() else capped(x, c))
+
+
+def _dense(x: Tensor) -> bool:
+    return torch.empty_like(x).stride() == x.stride() and x.numel() > 1
+
+
+@wrong(bugs=(60,), must={"layout"})
+def storage_from_its_start(softcap: float) -> Kernel:
+    """The storage's pointer is used where the tensor's belongs: offsets are lost."""
+
+    def forward(x: Tensor, c: float) -> Tensor:
+        return capped(x.as_strided(x.shape, x.stride(), 0), c)
+
+    return Kernel(softcap, forward)
+
+
+@wrong(bugs=(62, 64), must={"layout"})
+def broadcast_read_flat(softcap: float) -> Kernel:
+    """An expanded input is read past its rows."""
+    return Kernel(softcap, lambda x, c: capped(read_flat(x) if 0 in x.stride() else x, c))
+
+
+@wrong(bugs=(72,), must={"alignment"})
+def misaligned(softcap: float) -> Kernel:
+    """A pointer off 16 bytes takes a scalar loop with another rounding."""
+    return Kernel(softcap, lambda x, c: nudged(capped(x, c), x.data_ptr() % 16 != 0))
+
+
+@wrong(bugs=(72,), must={"alignment"})
+def misaligned_gradient(softcap: float) -> Kernel:
+    """An upstream gradient off 16 bytes takes another path than an aligned one."""
+    return Kernel(softcap, backward=lambda x, g, c: nudged(gradient(x, g, c), g.data_ptr() % 16 != 0))
+
+
+@wrong(bugs=(72,), must={"alignment"})
+def unaligned_reuses_aligned_code(softcap: float) -> Kernel:
+    """Code compiled for aligned pointers rounds the address down: everything shifts by an element or more."""
+
+    def forward(x: Tensor, c: float) -> Tensor:
+        back = x.data_ptr() % 16 // x.element_size()
+        if back > x.storage_offset() or not x.is_contiguous():
+            return capped(x, c)
+        return capped(x.as_strided(x.shape, x.stride(), x.storage_offset() - back), c)
+
+    return Kernel(softcap, forward)
+
+
+@wrong(bugs=(60,), must={"layout"})
+def strided_one_ulp(softcap: float) -> Kernel:
+    """A strided input takes a loop with another rounding."""
+    return Kernel(softcap, lambda x, c: nudged(capped(x, c), not x.is_contiguous()))
+
+
+@wrong(bugs=(60, 65), must={"layout"})
+def strided_refused(softcap: float) -> Kernel:
+    """Anything that is not contiguous is refused."""
+
+    def check(x: Tensor) -> None:
+        if x.dtype not in (torch.float16, torch.bfloat16, torch.float32):
+            raise TypeError(f"not {x.dtype}")
+        if not x.is_contiguous():
+            raise ValueError("x must be contiguous")
+
+    return Kernel(softcap, check=check)
+
+
+@wrong(bugs=(60,), must={"layout"})
+def permuted_dimensions(softcap: float) -> Kernel:
+    """Three dimensions in no usual order are sorted by stride, and stay sorted."""
+
+    def forward(x: Tensor, c: float) -> Tensor:
+        if x.dim() < 3 or x.is_contiguous() or not _dense(x):
+            return capped(x, c)
+        order = sorted(range(x.dim()), key=lambda dim: -x.stride(dim))
+        return capped(x.permute(order).reshape(x.shape), c)
+
+    return Kernel(softcap, forward)

@@ -1,0 +1,62 @@
+"""Wrong towards the process: crashes, hangs, exits. Each cell costs seconds, so the plan is cut to a few laws."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+
+from torch import Tensor
+
+from invariance.known_bad.entry import wrong
+from invariance.known_bad.kernel import Kernel, capped, gradient
+
+
+@wrong(bugs=(64, 72), must={"exact_value", "slicing"}, laws=("exact_value", "slicing"), elements=1100)
+def crashes(softcap: float) -> Kernel:
+    """A read far outside: the process dies of SIGSEGV from 1024 elements on."""
+
+    def forward(x: Tensor, c: float) -> Tensor:
+        if x.numel() >= 1024:
+            os.kill(os.getpid(), signal.SIGSEGV)
+        return capped(x, c)
+
+    return Kernel(softcap, forward)
+
+
+@wrong(bugs=(64,), must={"layout"}, laws=("exact_value", "layout", "bound"))
+def backward_crashes(softcap: float) -> Kernel:
+    """The backward dies on the stride-0 gradient of a sum."""
+
+    def backward(x: Tensor, g: Tensor, c: float) -> Tensor:
+        if g.numel() > 1 and not any(g.stride()):
+            os.kill(os.getpid(), signal.SIGSEGV)
+        return gradient(x, g, c)
+
+    return Kernel(softcap, backward=backward)
+
+
+@wrong(bugs=(73, 75), must={"empty_and_scalar"}, laws=("empty_and_scalar", "bound"), timeout=4.0)
+def hangs(softcap: float) -> Kernel:
+    """An empty tensor is waited for."""
+
+    def forward(x: Tensor, c: float) -> Tensor:
+        if x.numel() == 0:
+            time.sleep(3600)
+        return capped(x, c)
+
+    return Kernel(softcap, forward)
+
+
+@wrong(bugs=(20,), must={"bad_dtypes"}, laws=("bad_dtypes", "exact_value"))
+def exits(softcap: float) -> Kernel:
+    """An input that it does not take ends the whole program."""
+
+    def check(x: Tensor) -> None:
+        if x.element_size() == 8:
+            sys.exit("unsupported dtype")
+        if not x.dtype.is_floating_point:
+            raise TypeError(f"not {x.dtype}")
+
+    return Kernel(softcap, check=check)

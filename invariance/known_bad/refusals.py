@@ -1,0 +1,139 @@
+"""Wrong at the door: what must be refused is taken, and what must be taken is refused."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from invariance.known_bad.entry import wrong
+from invariance.known_bad.kernel import ACCEPTED, Kernel, capped, refuse_dtypes
+from oracles.formats import cap_as_fp32
+
+
+def _number(given: Any) -> float:
+    """Any number as a float; what is too large for one is infinite."""
+    try:
+        return float(given)
+    except OverflowError:
+        return math.inf
+
+
+@wrong(bugs=(29, 30), must={"bad_caps"})
+def any_cap_taken(softcap: float) -> Kernel:
+    """Zero, negative, NaN and infinite caps are used as they come."""
+    return Kernel(softcap, cap=lambda given: _number(given))
+
+
+@wrong(bugs=(30,), must={"bad_caps"})
+def zero_is_off(softcap: float) -> Kernel:
+    """A cap of 0 means none, without a word."""
+    return Kernel(softcap, cap=lambda given: 2.0**60 if given == 0 else cap_as_fp32(given))
+
+
+@wrong(bugs=(30,), must={"bad_caps"})
+def sign_of_the_cap_dropped(softcap: float) -> Kernel:
+    """A negative cap is taken for its absolute value."""
+    return Kernel(softcap, cap=lambda given: cap_as_fp32(abs(given)))
+
+
+@wrong(bugs=(29,), must={"bad_caps"})
+def tiny_cap_taken(softcap: float) -> Kernel:
+    """A cap that is zero as FP32 is only checked as the FP64 number it came as."""
+    return Kernel(softcap, cap=lambda given: 2.0**-60 if 0 < _number(given) < 2.0**-149 else cap_as_fp32(given))
+
+
+@wrong(bugs=(29,), must={"bad_caps"})
+def huge_cap_taken(softcap: float) -> Kernel:
+    """A cap past the range of FP32 is clipped instead of refused."""
+    return Kernel(softcap, cap=lambda given: cap_as_fp32(min(given, 1e38) if _number(given) > 0 else given))
+
+
+@wrong(bugs=(32,), must={"bad_dtypes"})
+def fp64_taken(softcap: float) -> Kernel:
+    """FP64 inputs are computed in FP32, without a word."""
+    return Kernel(softcap, check=lambda x: None if x.dtype == torch.float64 else refuse_dtypes(x))
+
+
+@wrong(bugs=(91,), must={"bad_dtypes"})
+def integers_taken(softcap: float) -> Kernel:
+    """Integers and bools are capped too."""
+    return Kernel(softcap, check=lambda x: refuse_dtypes(x) if x.dtype.is_floating_point or x.dtype.is_complex else None)
+
+
+@wrong(bugs=(73,), must={"empty_and_scalar"})
+def empty_refused(softcap: float) -> Kernel:
+    """An empty tensor is an error."""
+    return Kernel(softcap, check=lambda x: _refuse(x.numel() == 0, x, "an empty tensor"))
+
+
+@wrong(bugs=(73,), must={"empty_and_scalar"})
+def scalar_refused(softcap: float) -> Kernel:
+    """A 0-d tensor is an error."""
+    return Kernel(softcap, check=lambda x: _refuse(x.dim() == 0, x, "a 0-d tensor"))
+
+
+@wrong(bugs=(77,), must={"reshaping"})
+def many_dimensions_refused(softcap: float) -> Kernel:
+    """More than three dimensions are an error."""
+    return Kernel(softcap, check=lambda x: _refuse(x.dim() > 3, x, "more than three dimensions"))
+
+
+@wrong(bugs=(28,), must={"slicing"})
+def odd_sizes_refused(softcap: float) -> Kernel:
+    """The vocabulary must be a multiple of 8."""
+    return Kernel(softcap, check=lambda x: _refuse(x.dim() > 0 and x.shape[-1] % 8 > 0, x, "a width off a multiple of 8"))
+
+
+@wrong(bugs=(47, 8), must={"exact_value"}, dtypes=("fp16", "bf16"))
+def fp16_refused(softcap: float) -> Kernel:
+    """FP16 was never tried, and fails."""
+    return Kernel(softcap, check=lambda x: _refuse(x.dtype == torch.float16, x, "FP16"))
+
+
+@wrong(bugs=(8,), must={"exact_value"}, caps=(20,))
+def integer_caps_refused(softcap: float) -> Kernel:
+    """A cap given as a Python int is an error."""
+
+    def cap(given: Any) -> float:
+        if isinstance(given, int):
+            raise TypeError("softcap must be a float")
+        return cap_as_fp32(given)
+
+    return Kernel(softcap, cap=cap)
+
+
+@wrong(bugs=(8,), must={"exact_value"})
+def returns_a_tuple(softcap: float) -> Any:
+    """The result comes with a tuple around it."""
+    kernel = Kernel(softcap)
+    return lambda x: (kernel(x),)
+
+
+@wrong(bugs=(51,), must={"wrong_device"})
+def meta_read(softcap: float) -> Kernel:
+    """A tensor without memory gets a result on the CPU, made of nothing."""
+
+    def forward(x: Tensor, c: float) -> Tensor:
+        return capped(torch.zeros(x.shape), c) if x.device.type == "meta" else capped(x, c)
+
+    return Kernel(softcap, forward)
+
+
+@wrong(bugs=(20, 8), must={"exact_value"})
+def no_backward(softcap: float) -> Kernel:
+    """The backward was never written."""
+
+    def backward(x: Tensor, g: Tensor, c: float) -> Tensor:
+        raise NotImplementedError("softcap backward")
+
+    return Kernel(softcap, backward=backward)
+
+
+def _refuse(condition: bool, x: Tensor, what: str) -> None:
+    if x.dtype not in ACCEPTED:
+        refuse_dtypes(x)
+    if condition:
+        raise ValueError(f"softcap does not take {what}")

@@ -1,0 +1,127 @@
+"""Wrong by the state of the process or of autograd: modes, default dtypes, threads, hooks."""
+
+from __future__ import annotations
+
+import threading
+
+import torch
+from torch import Tensor
+
+from invariance.known_bad.entry import wrong
+from invariance.known_bad.kernel import Kernel, capped, gradient, nudged
+
+
+@wrong(bugs=(95,), must={"grad_mode"})
+def inference_kernel(softcap: float) -> Kernel:
+    """Without a graph to record another kernel runs, one ulp lower: rollout and trainer disagree."""
+    return Kernel(softcap, inference=lambda x, c: nudged(capped(x, c)))
+
+
+@wrong(bugs=(95,), must={"grad_mode"})
+def no_grad_kernel(softcap: float) -> Kernel:
+    """The kernel asks for the grad mode alone, not whether the input requires a gradient."""
+    return Kernel(softcap, inference=lambda x, c: nudged(capped(x, c), not torch.is_grad_enabled()))
+
+
+@wrong(bugs=(95,), must={"grad_mode"})
+def inference_mode_kernel(softcap: float) -> Kernel:
+    """Only inference_mode, which few tests enter, takes another kernel."""
+    return Kernel(softcap, inference=lambda x, c: nudged(capped(x, c), torch.is_inference_mode_enabled()))
+
+
+@wrong(bugs=(95,), must={"grad_mode"})
+def frozen_inputs(softcap: float) -> Kernel:
+    """An input that requires no gradient, in a mode that would record one, takes another kernel."""
+    return Kernel(softcap, inference=lambda x, c: nudged(capped(x, c), torch.is_grad_enabled()))
+
+
+@wrong(bugs=(18, 15), must={"exact_value"})
+def inference_without_the_cap(softcap: float) -> Kernel:
+    """The inference path leaves the cap out."""
+    return Kernel(softcap, inference=lambda x, _: x.float().clone())
+
+
+@wrong(bugs=(15, 97), must={"exact_value"})
+def training_in_fp16(softcap: float) -> Kernel:
+    """Only the path that records a graph rounds x / c to FP16."""
+    return Kernel(softcap, lambda x, c: c * torch.tanh((x.float() / c).half().float()), inference=capped)
+
+
+@wrong(bugs=(91,), must={"process_state"})
+def default_dtype_cap(softcap: float) -> Kernel:
+    """The cap becomes a tensor of the default dtype, BF16 while a model loads."""
+    return Kernel(softcap, lambda x, c: capped(x, float(torch.tensor(c))))
+
+
+@wrong(bugs=(91,), must={"process_state"})
+def default_dtype_at_construction(softcap: float) -> Kernel:
+    """The cap is rounded to the default dtype once, when the layer is built."""
+    kernel = Kernel(softcap)
+    rounded = float(torch.tensor(kernel.softcap))
+    return kernel.replace(softcap=rounded)
+
+
+@wrong(bugs=(97, 33), must={"process_state"})
+def follows_autocast(softcap: float) -> Kernel:
+    """Under autocast the kernel computes in the autocast dtype."""
+
+    def forward(x: Tensor, c: float) -> Tensor:
+        on = torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda")
+        return capped(x.bfloat16() if on else x, c)
+
+    return Kernel(softcap, forward)
+
+
+@wrong(bugs=(90,), must={"process_state"})
+def deterministic_kernel(softcap: float) -> Kernel:
+    """Asked for deterministic algorithms, another kernel runs: with other bits."""
+    return Kernel(softcap, lambda x, c: nudged(capped(x, c), torch.are_deterministic_algorithms_enabled()))
+
+
+@wrong(bugs=(90,), must={"process_state"})
+def by_thread_count(softcap: float) -> Kernel:
+    """Work is split by the number of threads, and the second half rounds another way."""
+
+    def forward(x: Tensor, c: float) -> Tensor:
+        late = torch.arange(x.numel(), device=x.device).view(x.shape) >= x.numel() // 2
+        return nudged(capped(x, c), late & (torch.get_num_threads() > 1) & (x.numel() > 4096))
+
+    return Kernel(softcap, forward)
+
+
+_local = threading.local()
+
+
+@wrong(bugs=(7, 101), must={"process_state"})
+def thread_local_mode(softcap: float) -> Kernel:
+    """A flag set in the thread that built the operator is missing in others, which take the fallback."""
+    _local.ready = True
+    return Kernel(softcap, lambda x, c: nudged(capped(x, c), not getattr(_local, "ready", False)))
+
+
+@wrong(bugs=(97,), must={"checkpointing"})
+def under_recomputation(softcap: float) -> Kernel:
+    """Inside the backward, where activation checkpointing runs the forward again, another kernel runs."""
+
+    def forward(x: Tensor, c: float) -> Tensor:
+        return nudged(capped(x, c), torch._C._current_graph_task_id() != -1)
+
+    def backward(x: Tensor, g: Tensor, c: float) -> Tensor:
+        return gradient(x, g, c)
+
+    return Kernel(softcap, forward, backward)
+
+
+@wrong(bugs=(97, 69), must={"saved_tensor_hooks"})
+def restored_elsewhere(softcap: float) -> Kernel:
+    """The backward takes another path when the saved tensor comes back at another address."""
+    addresses: set[int] = set()
+
+    def forward(x: Tensor, c: float) -> Tensor:
+        addresses.add(x.data_ptr())
+        return capped(x, c)
+
+    def backward(x: Tensor, g: Tensor, c: float) -> Tensor:
+        return nudged(gradient(x, g, c), x.data_ptr() not in addresses)
+
+    return Kernel(softcap, forward, backward)

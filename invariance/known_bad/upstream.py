@@ -1,0 +1,123 @@
+"""Wrong use of the upstream gradient: its size, its sign, its layout, its storage."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from invariance.known_bad.entry import wrong
+from invariance.known_bad.kernel import Kernel, capped, gradient, nudged, slope
+
+
+@wrong(bugs=(63, 84), must={"exact_value"})
+def upstream_ignored(softcap: float) -> Kernel:
+    """dx is the slope alone: right as long as a test sends ones."""
+    return Kernel(softcap, backward=lambda x, g, c: (slope(x, c) * torch.ones_like(g)).to(x.dtype))
+
+
+@wrong(bugs=(47,), must={"exact_value"})
+def upstream_absolute(softcap: float) -> Kernel:
+    """The sign of the upstream gradient is lost."""
+    return Kernel(softcap, backward=lambda x, g, c: gradient(x, g.abs(), c))
+
+
+@wrong(bugs=(4, 53), must={"exact_value"})
+def upstream_in_fp16(softcap: float) -> Kernel:
+    """The upstream gradient passes through FP16: digits, range and small ones are lost."""
+    return Kernel(softcap, backward=lambda x, g, c: gradient(x, g.half().float(), c))
+
+
+@wrong(bugs=(3, 53), must={"exact_value"})
+def upstream_clipped(softcap: float) -> Kernel:
+    """Upstream gradients are clipped at 2^16, which loss scaling passes."""
+    return Kernel(softcap, backward=lambda x, g, c: gradient(x, g.clamp(-65536.0, 65536.0), c))
+
+
+@wrong(bugs=(44, 53), must={"exact_value"})
+def small_upstream_lost(softcap: float) -> Kernel:
+    """Upstream gradients below 2^-40 count as zero: the mean over a long batch vanishes."""
+    return Kernel(softcap, backward=lambda x, g, c: gradient(x, torch.where(g.abs() < 2.0**-40, g * 0, g), c))
+
+
+@wrong(bugs=(30,), must={"exact_value"})
+def epsilon_added(softcap: float) -> Kernel:
+    """A small constant 'for stability' is added to every gradient."""
+    return Kernel(softcap, backward=lambda x, g, c: (gradient(x, g, c) + 1e-12).to(x.dtype))
+
+
+@wrong(bugs=(88,), must={"gradient_linearity"})
+def rounds_by_the_exponent(softcap: float) -> Kernel:
+    """Upstream gradients from 1 on take another path, one ulp lower."""
+    return Kernel(softcap, backward=lambda x, g, c: nudged(gradient(x, g, c), g.abs() >= 1))
+
+
+def _read_flat(g: Tensor) -> Tensor:
+    """What a kernel reads that takes the memory from the pointer on for the elements, zeros past its end."""
+    count = g.untyped_storage().nbytes() // g.element_size()
+    memory = g.as_strided((count,), (1,), 0)[g.storage_offset() :][: g.numel()]
+    return torch.cat([memory, memory.new_zeros(g.numel() - memory.numel())]).view(g.shape)
+
+
+@wrong(bugs=(62, 63, 64, 65), must={"layout"})
+def upstream_read_flat(softcap: float) -> Kernel:
+    """The upstream gradient is read as contiguous, whatever its strides are."""
+    return Kernel(softcap, backward=lambda x, g, c: gradient(x, _read_flat(g), c))
+
+
+@wrong(bugs=(62, 64), must={"layout"})
+def stride_zero_read_flat(softcap: float) -> Kernel:
+    """Only the gradient of a sum, stride 0 everywhere, is read past its one element."""
+
+    def backward(x: Tensor, g: Tensor, c: float) -> Tensor:
+        broadcast = g.numel() > 1 and not any(g.stride())
+        return gradient(x, _read_flat(g) if broadcast else g, c)
+
+    return Kernel(softcap, backward=backward)
+
+
+@wrong(bugs=(65,), must={"layout"})
+def transposed_upstream_misread(softcap: float) -> Kernel:
+    """Rows and columns of a transposed upstream gradient are mixed up; slices and sums are right."""
+
+    def backward(x: Tensor, g: Tensor, c: float) -> Tensor:
+        mixed = g.dim() > 1 and 1 < g.stride(-2) < g.stride(-1) or (g.dim() > 1 and g.stride(-2) == 1 < g.stride(-1))
+        return gradient(x, _read_flat(g) if mixed else g, c)
+
+    return Kernel(softcap, backward=backward)
+
+
+@wrong(bugs=(65,), must={"layout"})
+def strided_upstream_refused(softcap: float) -> Kernel:
+    """The backward asks for a contiguous upstream gradient, which no caller controls."""
+
+    def backward(x: Tensor, g: Tensor, c: float) -> Tensor:
+        if not g.is_contiguous():
+            raise RuntimeError("grad_y must be contiguous")
+        return gradient(x, g, c)
+
+    return Kernel(softcap, backward=backward)
+
+
+@wrong(bugs=(67,), must={"inputs_unmodified"})
+def upstream_overwritten(softcap: float) -> Kernel:
+    """dx is written over grad_y, where the dtypes allow it."""
+
+    def backward(x: Tensor, g: Tensor, c: float) -> Tensor:
+        dx = gradient(x, g, c)
+        if g.dtype == x.dtype and g.is_contiguous():
+            g.data.copy_(dx)
+        return dx
+
+    return Kernel(softcap, backward=backward)
+
+
+@wrong(bugs=(67,), must={"no_aliasing"})
+def upstream_returned(softcap: float) -> Kernel:
+    """Where every slope is 1 the upstream gradient itself is handed back, not a copy."""
+
+    def backward(x: Tensor, g: Tensor, c: float) -> Tensor:
+        if x.numel() and g.dtype == x.dtype and bool((slope(x, c) == 1).all()):
+            return g
+        return gradient(x, g, c)
+
+    return Kernel(softcap, lambda x, c: capped(x, c), backward)
