@@ -2,7 +2,18 @@
 
 from __future__ import annotations
 
-from invariance.candidate import CandidateNotLoadable
-from invariance.session import verify
+from typing import TYPE_CHECKING, Any
 
-__all__ = ["CandidateNotLoadable", "verify"]
+if TYPE_CHECKING:
+    from invariance.session import verify
+
+__all__ = ["verify"]
+
+
+def __getattr__(name: str) -> Any:
+    """`verify`, imported when it is asked for: the command starts its children before anything imports torch."""
+    if name != "verify":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from invariance.session import verify  # noqa: PLC0415
+
+    return verify

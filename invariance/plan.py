@@ -23,16 +23,16 @@ DEFAULT_CAPS: tuple[float | int, ...] = (20.0, 30.0)
 
 # One shape or more of every family in strategies.shapes: ends of vectors, of blocks and of row counts, 0-d and empty
 # ones. `thorough` takes all of them.
-_QUICK: tuple[Shape, ...] = ((), (0,), (1,), (7,), (9,), (3, 5), (2, 3, 5), (257, 3), (1025,))
+_QUICK: tuple[Shape, ...] = ((), (0,), (9,), (2, 3, 5), (257, 3), (1025,))
 _DEFAULT: tuple[Shape, ...] = (
-    *_QUICK, (3, 0), (8,), (17,), (1, 7), (2, 2, 3, 5), (2, 1, 3, 2, 7), (255,), (256,), (257,), (1023,), (1024,),
-    (2049,), (255, 3), (256, 3), (2, 384), (2, 3, 1003),
+    *_QUICK, (1,), (3, 0), (7,), (8,), (17,), (1, 7), (3, 5), (2, 2, 3, 5), (2, 1, 3, 2, 7), (255,), (256,), (257,),
+    (1023,), (1024,), (2049,), (255, 3), (256, 3), (2, 384), (2, 3, 1003),
     (65537,),
 )  # fmt: skip
 LARGEST_SEAM, LARGE = 1 << 17, 1 << 15  # elements
 
 # Cases drawn by hash on top of the seams, and examples that exploration adds to a law and pass.
-DRAWN = {"quick": 2, "default": 6, "thorough": 60}
+DRAWN = {"quick": 1, "default": 6, "thorough": 60}
 EXPLORED = {"quick": 4, "default": 25, "thorough": 200}
 
 

@@ -23,7 +23,7 @@ from multiprocessing.connection import Connection, wait
 from typing import Any
 
 _CONTEXT = multiprocessing.get_context("forkserver")
-# What a child would otherwise import itself, in the middle of a cell: autograd functions import symbolic_shapes (0.4 s).
+# What a child would import in the middle of a cell: the first autograd function imports symbolic_shapes (0.4 s).
 _PRELOAD = [
     "torch",
     "torch.fx.experimental.symbolic_shapes",
@@ -34,7 +34,7 @@ _PRELOAD = [
 ]
 
 _parent: Connection | None = None  # set in children only
-_spawning = threading.Lock()  # sessions may run in threads; what a start borrows (environment, __main__) is the process's
+_spawning = threading.Lock()  # sessions may run in threads, and a start borrows environment and __main__
 
 
 @dataclass(frozen=True)

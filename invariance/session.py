@@ -198,7 +198,8 @@ class Session:
                 continue
             key = (verdict.cell.candidate, verdict.cell.pass_)
             case = Case.loads(verdict.case)
-            budget = 24 if attempts < LOST_SHRUNK else 0
+            hung = "no result" in (verdict.reason or "")
+            budget = (10 if hung else 24) if attempts < LOST_SHRUNK else 0
             if key in small and self._dies(verdict, smaller := _adapted(small[key], case)):
                 case, budget = smaller, 0
             if budget:

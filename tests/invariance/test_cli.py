@@ -1,0 +1,161 @@
+"""The command: what it prints, what it refuses, how it exits."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from invariance.cli import main
+from strategies.case import Case
+
+LAW = "slicing"
+
+GOOD = """
+import torch
+
+def softcap(x, cap):
+    return cap * torch.tanh(x.float() / cap)
+"""
+BAD = """
+import torch
+
+def tail(x, cap):
+    # The last partial block of 8 is one ulp too large.
+    y = cap * torch.tanh(x.float() / cap)
+    last = torch.arange(x.numel()).reshape(x.shape) >= x.numel() // 8 * 8
+    return y + (torch.nextafter(y, torch.tensor(1e30)) - y).detach() * last
+
+def crash(x, cap):
+    if x.numel() > 3:
+        import ctypes
+        ctypes.string_at(0)
+    return cap * torch.tanh(x.float() / cap)
+
+def hang(x, cap):
+    while x.numel() > 3:
+        pass
+    return cap * torch.tanh(x.float() / cap)
+"""
+FEW = ["--law", LAW, "--profile", "quick", "--no-explore", "--softcap", "30", "--dtype", "bf16", "--device", "cpu", "--jobs", "1"]
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    (tmp_path / "good.py").write_text(GOOD)
+    (tmp_path / "bad.py").write_text(BAD)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["check", "--candidate", "nonsense"], "neither"),
+        (["check", "--candidate", "no.such.module:Op"], "No module named 'no'"),
+        (["check", "--candidate", "absent.py:Op"], "does not exist"),
+        (["check", "--candidate", "good.py:absent"], "has no 'absent'; it has softcap"),
+        (["check", "--softcap", "0"], "--softcap '0'"),
+        (["check", "--softcap", "-1"], "--softcap '-1'"),
+        (["check", "--softcap", "nan"], "finite and positive"),
+        (["check", "--softcap", "1e-60"], "finite and positive"),
+        (["check", "--softcap", "1e39"], "finite and positive"),
+        (["check", "--softcap", "thirty"], "--softcap 'thirty'"),
+        (["check", "--dtype", "fp64"], "fp16, bf16, fp32"),
+        (["check", "--device", "tpu"], "auto, cpu, cuda"),
+        (["check", "--device", "cuda:99"], "missing"),
+        (["check", "--law", "nonsense"], "slicing"),
+        (["check", "--profile", "slow"], "quick, default, thorough"),
+        (["check", "--timeout", "0"], "--timeout '0'"),
+        (["check", "--timeout", "soon"], "--timeout 'soon'"),
+        (["check", "--seed", "x"], "--seed 'x'"),
+        (["check", "--jobs", "0"], "--jobs '0'"),
+        (["check", "--op", "relu"], "final_logit_softcap"),
+        (["check", "--batch", "2"], "go together"),
+        (["check", "--batch", "2", "--seq", "0", "--vocab", "5"], "--seq '0'"),
+        (["check", "--report", "good.py"], "is a file"),
+        (["check", "--check-grad", "--no-check-grad"], "not allowed with"),
+        (["check", "--nonsense"], "--nonsense"),
+        (["nonsense"], "nonsense"),
+        ([], "COMMAND"),
+        (["replay", "not json"], "not a case"),
+        (["replay", "{}"], "lacks"),
+        (["replay", '{"candidate":"native","law":"no","pass":"forward","case":{}}'], "law 'no'"),
+        (["replay", f'{{"candidate":"native","law":"{LAW}","pass":"up","case":{{}}}}'], "pass 'up'"),
+        (["replay", f'{{"candidate":"native","law":"{LAW}","pass":"forward","case":{{}}}}'], "shape"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else None,
+)
+def test_a_bad_request_is_one_line_and_status_2(folder, capsys, arguments, says):
+    assert main(arguments) == 2
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert says in printed.err
+    assert len(printed.err.strip().splitlines()) == 1
+
+
+def test_a_good_kernel_passes_and_the_report_counts(folder, capsys):
+    assert main(["check", "--candidate", "good.py:softcap", *FEW, "--report", "out", "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert report == json.loads((folder / "out" / "report.json").read_text())
+    assert report["verdict"] == "pass"
+    assert [row["pass"] for row in report["laws"]] == ["backward", "forward", "inference"]
+    assert all(row["elements"] > 0 for row in report["laws"])
+    assert "PASS" in (folder / "out" / "report.md").read_text()
+
+
+def test_two_runs_differ_only_in_environment_and_explored(folder, capsys):
+    reports = []
+    for _ in range(2):
+        assert main(["check", "--candidate", "good.py:softcap", *FEW, "--json", "--seed", "3"]) == 0
+        reports.append(json.loads(capsys.readouterr().out))
+    for report in reports:
+        del report["environment"], report["explored"]
+    assert reports[0] == reports[1]
+
+
+def test_a_wrong_kernel_fails_with_a_small_case_that_replays(folder, capsys):
+    assert main(["check", "--candidate", "bad.py:tail", *FEW, "--json"]) == 1
+    failures = json.loads(capsys.readouterr().out)["failures"]
+    assert failures
+    case = failures[0]["case"]
+    assert Case.loads(json.dumps(case)).numel <= 9
+    recipe = {key: failures[0][key] for key in ("candidate", "law", "pass", "case")}
+    assert main(["replay", json.dumps(recipe)]) == 1
+    assert f"{LAW} · " in capsys.readouterr().out
+    assert main(["replay", json.dumps(recipe), "--candidate", "good.py:softcap"]) == 0
+
+
+@pytest.mark.parametrize(("kernel", "says"), [("crash", "SIGSEGV"), ("hang", "no result within")])
+def test_a_kernel_that_kills_or_holds_its_process_is_a_verdict(folder, capsys, kernel, says):
+    status = main(["check", "--candidate", f"bad.py:{kernel}", *FEW, "--no-check-grad", "--timeout", "1", "--json"])
+    report = json.loads(capsys.readouterr().out)
+    assert status == 1
+    assert report["complete"]
+    assert {row["pass"] for row in report["failures"]} == {"forward", "inference"}
+    for failure in report["failures"]:
+        assert says in failure["reason"]
+        assert Case.loads(json.dumps(failure["case"])).numel <= 8
+
+
+def test_several_values_follow_one_flag_or_repeat_it(folder, capsys):
+    few = ["--law", LAW, "--profile", "quick", "--no-explore", "--device", "cpu", "--no-check-grad", "--json"]
+    asked = ["--softcap", "20", "17.5", "--softcap", "1", "--dtype", "bf16", "--dtype", "fp32"]
+    assert main(["check", "--candidate", "good.py:softcap", *few, *asked]) == 0
+    rows = json.loads(capsys.readouterr().out)["matrix"]
+    assert {(row["dtype"], row["cap"]) for row in rows} == {(d, c) for d in ("bf16", "fp32") for c in (20, 17.5, 1)}
+
+
+def test_a_candidate_without_a_gradient_is_not_applicable_and_fails_when_it_was_asked_for(folder, capsys):
+    (folder / "plain.py").write_text(GOOD.replace("return", "return (lambda y: y.detach())(") + ")\n")
+    assert main(["check", "--candidate", "plain.py:softcap", *FEW, "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert [row["reason"] for row in report["not_run"]] == ["the candidate has no gradient (asked of four elements)"]
+    assert main(["check", "--candidate", "plain.py:softcap", *FEW, "--check-grad", "--json"]) == 1
+
+
+def test_laws_are_listed_with_what_they_state(capsys):
+    assert main(["laws", "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert {LAW, "padding", "grad_mode"} <= {row["law"] for row in rows}
+    assert all(row["states"].endswith(".") for row in rows)
