@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from torch import Tensor
 
 from invariance.candidate import Map
-from invariance.checkers import Pick, checker
+from invariance.checkers import NotApplicable, Pick, checker
 from invariance.judge import Claim
 from oracles.formats import FORMATS, cap_as_fp32
 from oracles.tolerances import load_contract
@@ -26,6 +26,13 @@ def outside_judged_domain(cap: float | int) -> str | None:
         return None
     low, high = contract.judged_cap_range
     return f"outside the judged domain: caps from {low:.4g} to {high:.4g}"
+
+
+def judged_cap(f: Map) -> float:
+    """The map's cap as the FP32 value that it is; raises NotApplicable where accuracy is not judged."""
+    if (reason := outside_judged_domain(f.cap)) is not None:
+        raise NotApplicable(reason)
+    return cap_as_fp32(f.cap)
 
 
 @checker(
@@ -70,18 +77,15 @@ def specification(f: Map, args: Args, pick: Pick) -> Iterator[Claim]:  # noqa: A
 
 
 def _within(rule: str, f: Map, args: Args) -> Iterator[Claim]:
-    """One claim on all elements; the rule leaves out those outside the judged domain. None where it leaves out all."""
-    truth = Truth.of(args[0], f.cap, *args[1:])
-    if not _judges_any(truth):
-        return
+    """One claim on all elements; the rule leaves out upstream gradients outside the judged domain."""
+    truth = Truth.of(args[0], judged_cap(f), *args[1:])
+    if truth.grad_y is not None and not _judges_any(truth.cap, truth.grad_y):
+        raise NotApplicable("every upstream gradient is outside the judged domain")
     yield Claim("the exact value", got=f(*args), want=truth, within=rule)
 
 
-def _judges_any(truth: Truth) -> bool:
-    contract = load_contract()
-    if truth.grad_y is None or truth.grad_y.numel() == 0:
-        return contract.judges_cap(truth.cap)
-    return bool(contract.judges(truth.cap, truth.grad_y).any())
+def _judges_any(cap: float, grad_y: Tensor) -> bool:
+    return grad_y.numel() == 0 or bool(load_contract().judges(cap, grad_y).any())
 
 
 def unfit(result: Tensor, x: Tensor) -> Claim | None:

@@ -17,10 +17,9 @@ from torch import Tensor
 
 from invariance.candidate import Map
 from invariance.checkers import Pick, checker, scaling
-from invariance.checkers.accuracy import Args, unfit
+from invariance.checkers.accuracy import Args, judged_cap, unfit
 from invariance.checkers.views import each, flat, plain
 from invariance.judge import Claim
-from oracles.formats import cap_as_fp32
 from oracles.rounding import neighbour, round_once
 from oracles.tolerances import load_contract
 from oracles.truth import Truth
@@ -37,6 +36,7 @@ PARTS = (scaling,)
 )
 def oddness(f: Map, args: Args, pick: Pick) -> Iterator[Claim]:  # noqa: ARG001 - nothing to choose
     """y is odd in x, dx is even in x and odd in grad_y, bit for bit."""
+    judged_cap(f)
     args = each(args, plain)
     x, result = args[0], f(*args)
     if len(args) == 1:
@@ -54,12 +54,12 @@ def oddness(f: Map, args: Args, pick: Pick) -> Iterator[Claim]:  # noqa: ARG001 
 )
 def bound(f: Map, args: Args, pick: Pick) -> Iterator[Claim]:  # noqa: ARG001 - nothing to choose
     """|y| never exceeds the cap, rounded to the dtype of y."""
-    args = each(args, plain)
+    args, exact = each(args, plain), judged_cap(f)
     y = f(*args)
     if (misfit := unfit(y, args[0])) is not None:
         yield misfit
         return
-    cap = _rounded(cap_as_fp32(f.cap), y)
+    cap = _rounded(exact, y)
     yield Claim("|y| <= c", got=y, want=torch.where(y.abs() > cap, torch.copysign(cap, y), y), of=args)
 
 
@@ -68,6 +68,7 @@ def bound(f: Map, args: Args, pick: Pick) -> Iterator[Claim]:  # noqa: ARG001 - 
 )
 def sign(f: Map, args: Args, pick: Pick) -> Iterator[Claim]:  # noqa: ARG001 - nothing to choose
     """y has the sign of x, or is zero; dx has the sign of a finite grad_y, or is zero."""
+    judged_cap(f)
     args = each(args, plain)
     result = f(*args)
     if (misfit := unfit(result, args[0])) is not None:
@@ -89,6 +90,7 @@ def sign(f: Map, args: Args, pick: Pick) -> Iterator[Claim]:  # noqa: ARG001 - n
 )
 def zeros(f: Map, args: Args, pick: Pick) -> Iterator[Claim]:  # noqa: ARG001 - nothing to choose
     """Zeros keep their sign: y at x = ±0, and dx for grad_y = ±0 wherever x is a number."""
+    judged_cap(f)
     args = each(args, plain)
     if len(args) == 1:
         zero = _zero_like(args[0])
@@ -118,7 +120,7 @@ def _zero_like(t: Tensor) -> Tensor:
 )
 def saturation(f: Map, args: Args, pick: Pick) -> Iterator[Claim]:
     """From |x/c| = 10 on y is exactly ±c, in 16 bits ±c rounded."""
-    cap = cap_as_fp32(f.cap)
+    cap = judged_cap(f)
     x = _saturated(plain(args[0]), cap, pick("octaves beyond", 0, 12))
     truth = Truth.of(x, cap)
     yield settled_value("±c", f(x), truth)
@@ -164,9 +166,7 @@ def _settled(cap: float, dtype: torch.dtype) -> bool:
 )
 def special_values(f: Map, args: Args, pick: Pick) -> Iterator[Claim]:
     """NaN, infinities, zeros, subnormals and the largest finite numbers give what they must, among ordinary ones."""
-    mixed = _with_specials(
-        each(args, plain), cap_as_fp32(f.cap), pick("first", 0, 1 << 10), pick("parity", 0, 1)
-    )
+    mixed = _with_specials(each(args, plain), judged_cap(f), pick("first", 0, 1 << 10), pick("parity", 0, 1))
     truth = Truth.of(mixed[0], f.cap, *mixed[1:])
     yield Claim("special among ordinary values", got=f(*mixed), want=truth, within="ulp")
 

@@ -56,7 +56,7 @@ def _losses(weight: Tensor, side: int) -> dict[str, Callable[[Tensor], Tensor]]:
         "mean": lambda y: y.mean(),
         "stack": lambda y: _weighed(torch.stack(pair(y, y.detach()), -1), torch.stack(pair(weight, nan), -1)),
     }
-    if weight.dim() == 0:
+    if weight.dim() == 0 or weight.numel() == 0:
         return losses
     losses["cat"] = lambda y: _weighed(torch.cat(pair(y, y.detach()), -1), torch.cat(pair(weight, nan), -1))
     losses["sum of each row"] = lambda y: _weighed(y.sum(-1), weight[..., 0])

@@ -14,10 +14,9 @@ from torch import Tensor
 
 from invariance.candidate import Map
 from invariance.checkers import Pick, checker
-from invariance.checkers.accuracy import Args, unfit
+from invariance.checkers.accuracy import Args, judged_cap, unfit
 from invariance.checkers.views import each, plain
 from invariance.judge import Claim
-from oracles.formats import cap_as_fp32
 from oracles.tolerances import load_contract
 
 # Scaling by up to 2^±8 leaves room for the judged caps and gradients in FP16 too.
@@ -41,12 +40,10 @@ def any_cap(convention: str) -> str | None:
 )
 def cap_scaling(f: Map, args: Args, pick: Pick) -> Iterator[Claim]:
     """Scaling x and the cap by a power of two scales y by it, and leaves dx as it is."""
-    args, cap = each(args, plain), cap_as_fp32(f.cap)
+    args, cap = each(args, plain), judged_cap(f)
     powers = [
         k for k in range(-_OCTAVES, _OCTAVES + 1) if k and load_contract().judges_cap(math.ldexp(cap, k))
     ]
-    if not powers:
-        return
     k = powers[pick("power", 0, len(powers) - 1)]
     base = f.at(cap)(*args)
     if (misfit := unfit(base, args[0])) is not None:
@@ -72,7 +69,7 @@ def cap_scaling(f: Map, args: Args, pick: Pick) -> Iterator[Claim]:
 )
 def gradient_linearity(f: Map, args: Args, pick: Pick) -> Iterator[Claim]:
     """Scaling grad_y by a power of two scales dx by it."""
-    args, cap, contract = each(args, plain), cap_as_fp32(f.cap), load_contract()
+    args, cap, contract = each(args, plain), judged_cap(f), load_contract()
     k = pick("power", 1, _OCTAVES) * (1 - 2 * pick("down", 0, 1))
     base = f(*args)
     if (misfit := unfit(base, args[0])) is not None:
