@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -19,7 +20,7 @@ NEEDS_A_SECOND_DEVICE = {"another_device", "other_current_device"}
 
 
 def test_the_operator_passes_every_law_on_the_device() -> None:
-    report = verify("triton", device="cuda")
+    report = verify("triton", device="cuda", timeout=120, jobs=min(8, os.cpu_count() or 1))
     report.write(ROOT / "artifacts" / "gpu")
     broken = [str(verdict) for verdict in [*report.failures, *report.not_run, *report.found]]
     assert not broken, "\n\n".join(broken)
