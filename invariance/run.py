@@ -13,6 +13,7 @@ import torch
 from invariance import process
 from invariance.candidate import Candidate, CandidateNotLoadable, CandidateRaised, Map, load
 from invariance.checkers import Law, NotApplicable, load_laws
+from invariance.launched import kernels_launched
 from invariance.judge import Judgement, Mismatch, judge
 from invariance.plan import Settings, cases
 from invariance.report.model import Explored
@@ -67,6 +68,8 @@ def judge_case(
         return Judgement(
             elements=1, mismatch=Mismatch("the candidate", "raised", got=str(error), want="a result")
         ), None
+    except NotApplicable:
+        raise
     except Exception as error:  # noqa: BLE001 - the suite's own fault, or one that a law met outside a call: never a pass
         return Judgement(elements=1), f"the law itself raised {type(error).__name__}: {error}"
 
@@ -182,6 +185,7 @@ def probe(spec: str, device: str, caps: tuple[float | int, ...], dtypes: tuple[s
         "fixed_cap": candidate.fixed_cap,
         "differentiable": any(_differentiable(candidate, cap, TORCH[dtype], device) for dtype in dtypes),
         "ran": _what_runs(candidate, cap),
+        "launched": None if device == "cpu" else kernels_launched(candidate, cap, dtypes[0], device),
     }
 
 

@@ -22,6 +22,8 @@ from invariance.checkers.views import Args, each, flat, plain, tiled
 from invariance.judge import Claim
 
 BEYOND = 2**31 + 65543  # elements: past 2^31 by more than a block of any size, and no multiple of one
+# A prime: with a period that divides 2^31, an offset that wraps around would meet the value it should have met.
+_PERIOD = 65521
 _CHUNK = 1 << 26
 _MEMORY_GIB = 40  # x, y, grad_y and grad_x are 24 GiB, and the comparison needs a little
 
@@ -147,11 +149,13 @@ def compiled(f: Map, args: Args, pick: Pick) -> Iterator[Claim]:  # noqa: ARG001
 def beyond_int32(f: Map, args: Args, pick: Pick) -> Iterator[Claim]:  # noqa: ARG001 - nothing to choose
     """Past 2^31 elements every element, the last ones first, has the bits that it has in a small tensor."""
     gpu.needs_memory(gpu.device_of(args), _MEMORY_GIB)
-    want = tiled(flat(f(*args)), _CHUNK)  # the chunk is a multiple of the 65,536 patterns
-    got = _of_many(f, args)
+    pattern = each(args, lambda t: flat(t)[:_PERIOD])
+    chunk = _CHUNK - _CHUNK % pattern[0].numel()
+    want = tiled(f(*pattern), chunk)
+    got = _of_many(f, pattern)
     yield Claim("the shape", got=tuple(got.shape), want=(BEYOND,))
-    for low in reversed(range(0, BEYOND, _CHUNK)):
-        part = got[low : low + _CHUNK]
+    for low in reversed(range(0, BEYOND, chunk)):
+        part = got[low : low + chunk]
         yield Claim(f"elements from {low}", got=part, want=want[: part.numel()])
 
 
