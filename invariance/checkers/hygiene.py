@@ -146,7 +146,7 @@ def _free(alike: Args, poison: int) -> None:
 @checker(
     judgement="invariance",
     inputs="one",
-    bugs=("triton-lang/triton-ascend#984", "flagos-ai/FlagGems#5298", "meta-pytorch/attention-gym#260"),
+    bugs=("flagos-ai/FlagGems#5298", "flagos-ai/FlagGems#5410", "flagos-ai/FlagGems#1035"),
 )
 def empty_and_scalar(f: Map, args: Args, pick: Pick) -> Iterator[Claim]:
     """An empty tensor gives an empty result of its shape, and a 0-d tensor a 0-d one."""
