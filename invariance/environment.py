@@ -51,7 +51,10 @@ def describe(device: str, seed: int, probes: dict[str, dict[str, Any]]) -> dict[
         "tracked_changes": _tracked_changes(),
         "seed": seed,
         "contract": load_contract().fingerprint,
-        "candidates": {name: {"asked": name, "ran": probe["ran"]} for name, probe in sorted(probes.items())},
+        "candidates": {
+            name: {"asked": name, "ran": probe["ran"], "launched": probe.get("launched")}
+            for name, probe in sorted(probes.items())
+        },
     }
 
 

@@ -63,6 +63,7 @@ class Judgement:
     """What judging a stream of claims found. `elements` counts compared elements, a plain value as one."""
 
     tolerated: int = 0
+    rounding: str = "once"
     elements: int = 0
     flushed: int = 0
     escalated: int = 0
@@ -70,12 +71,13 @@ class Judgement:
     mismatch: Mismatch | None = None
 
 
-def judge(claims: Iterable[Claim], tolerated: int = 0) -> Judgement:
+def judge(claims: Iterable[Claim], tolerated: int = 0, rounding: str = "once") -> Judgement:
     """Decide claims in order, up to and including the first that does not hold.
 
     tolerated: how many elements of one bitwise claim may differ, the contract's `bitwise` row of the law.
+    rounding: "chain" takes the contract of an eager chain of three roundings in the input dtype for the rule "ulp".
     """
-    found = Judgement(tolerated=tolerated)
+    found = Judgement(tolerated=tolerated, rounding=rounding)
     for claim in claims:
         found.mismatch = _decide(claim, found)
         if found.mismatch is not None:
@@ -97,9 +99,9 @@ def _decide(claim: Claim, found: Judgement) -> Mismatch | None:
         return Mismatch(
             claim.label, "has another shape", got=str(tuple(claim.got.shape)), want=str(tuple(expected.shape))
         )
-    found.elements += max(1, claim.got.numel())
     if isinstance(claim.want, Truth):
         return _decide_accuracy(claim, found)
+    found.elements += max(1, claim.got.numel())
     return _decide_bits(claim, found.tolerated)
 
 
@@ -126,9 +128,13 @@ def differs(got: Tensor, want: Tensor) -> Tensor:
 def _decide_accuracy(claim: Claim, found: Judgement) -> Mismatch | None:
     truth: Truth = claim.want
     if claim.got.dtype not in (torch.float16, torch.bfloat16, torch.float32):
+        found.elements += 1
         return Mismatch(claim.label, "has a dtype that no contract knows", got=str(claim.got.dtype))
     assert claim.within is not None, "a truth is compared within a rule"
-    accepted = accept(claim.within, claim.got, truth)
+    rule = "chain" if found.rounding == "chain" and claim.within == "ulp" else claim.within
+    accepted = accept(rule, claim.got, truth)
+    # What the rule does not judge (outside the judged domain, say) was not compared; an empty tensor's form was.
+    found.elements += int(accepted.judged.sum()) if claim.got.numel() else 1
     found.flushed += int(accepted.flushed.sum())
     found.escalated += accepted.escalated
     _keep_worst(claim, accepted.error, accepted.flushed, found)
@@ -137,7 +143,7 @@ def _decide_accuracy(claim: Claim, found: Judgement) -> Mismatch | None:
         return None
     of = (truth.x,) if truth.grad_y is None else (truth.x, truth.grad_y)
     explained = Claim(claim.label, claim.got, truth, claim.within, of)
-    return _at_first(explained, wrong, f"break the {claim.within} rule", errors=accepted.error)
+    return _at_first(explained, wrong, f"break the {rule} rule", errors=accepted.error)
 
 
 def _keep_worst(claim: Claim, error: Tensor, flushed: Tensor, found: Judgement) -> None:

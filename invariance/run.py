@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import reduce
 from operator import or_
 from typing import Any
@@ -13,8 +13,8 @@ import torch
 from invariance import process
 from invariance.candidate import Candidate, CandidateNotLoadable, CandidateRaised, Map, load
 from invariance.checkers import Law, NotApplicable, load_laws
-from invariance.launched import kernels_launched
 from invariance.judge import Judgement, Mismatch, judge
+from invariance.launched import kernels_launched
 from invariance.plan import Settings, cases
 from invariance.report.model import Explored
 from invariance.verdict import FAIL, NOT_APPLICABLE, PASS, Cell, Verdict
@@ -26,52 +26,37 @@ from strategies.dtypes import TORCH
 from strategies.shrink import shrink
 
 
-def judge_cell(spec: str, cell: Cell, settings: Settings, shrinks: int | None = None) -> Verdict:
-    """Judge every case of a cell, up to the first that fails, which is then shrunk.
+@dataclass(frozen=True)
+class Trial:
+    """A candidate under one law, in one pass, on one device: what does not change from case to case."""
 
-    shrinks: attempts at that, at most; as many as the law affords unless given.
-    """
-    candidate = _loaded(spec, settings.device)
-    law = load_laws()[cell.law]
-    if shrinks is not None:
-        law = replace(law, shrinks=min(law.shrinks, shrinks))
-    total = Verdict(cell, law.verdict(cell.pass_), PASS, device=settings.device)
-    outside = None
-    for case in cases(cell, settings):
-        process.announce(case.dumps())
+    candidate: Candidate
+    law: Law
+    pass_: str
+    device: str
+    rounding: str = "once"
+
+    def judge(self, case: Case) -> tuple[Judgement, str | None]:
+        """What the law says on one case, and what was raised, if anything; raises NotApplicable."""
         try:
-            found, reason = judge_case(candidate, law, cell.pass_, case, settings.device)
-        except NotApplicable as error:
-            outside = str(error)
-            continue
-        total = _added(total, found)
-        if found.mismatch is not None or reason is not None:
-            return _explained(replace(total, status=FAIL), candidate, law, case, found, reason)
-    if total.cases == 0 and outside is not None:
-        return replace(total, status=NOT_APPLICABLE, reason=outside)
-    if total.elements == 0:
-        return replace(total, status=FAIL, reason="compared nothing: the law yielded no claim on any case")
-    return total
+            f = self.candidate.map(case.cap, self.pass_)
+            args = arguments(f, case, self.device)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # a candidate's warnings are not evidence
+                claims = self.law.check(f, args, case.pick)
+                return judge(claims, load_contract().bitwise(self.law.id), self.rounding), None
+        except NotApplicable:
+            raise
+        except CandidateRaised as error:
+            raised = Mismatch("the candidate", "raised", got=str(error), want="a result")
+            return Judgement(elements=1, mismatch=raised), None
+        except Exception as error:  # noqa: BLE001 - the suite's own fault, or met outside a call: never a pass
+            return Judgement(elements=1), f"the law itself raised {type(error).__name__}: {error}"
 
-
-def judge_case(
-    candidate: Candidate, law: Law, pass_: str, case: Case, device: str
-) -> tuple[Judgement, str | None]:
-    """What a law says of a candidate on one case, and what was raised, if anything."""
-    try:
-        f = candidate.map(case.cap, pass_)
-        args = arguments(f, case, device)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # a candidate's warnings are not evidence
-            return judge(law.check(f, args, case.pick), load_contract().bitwise(law.id)), None
-    except CandidateRaised as error:
-        return Judgement(
-            elements=1, mismatch=Mismatch("the candidate", "raised", got=str(error), want="a result")
-        ), None
-    except NotApplicable:
-        raise
-    except Exception as error:  # noqa: BLE001 - the suite's own fault, or one that a law met outside a call: never a pass
-        return Judgement(elements=1), f"the law itself raised {type(error).__name__}: {error}"
+    def verdict(self, cell: Cell, status: str) -> Verdict:
+        """An empty verdict on a cell of this trial."""
+        judgement = self.law.verdict(self.pass_)
+        return Verdict(cell, judgement, status, device=self.device, rounding=self.rounding)
 
 
 def arguments(f: Map, case: Case, device: str) -> tuple[torch.Tensor, ...]:
@@ -80,6 +65,33 @@ def arguments(f: Map, case: Case, device: str) -> tuple[torch.Tensor, ...]:
     if f.pass_ != "backward":
         return (x,)
     return x, case.grad_y(f.out_dtype(x.dtype, device), device)
+
+
+def judge_cell(spec: str, cell: Cell, settings: Settings, shrinks: int | None = None) -> Verdict:
+    """Judge every case of a cell, up to the first that fails, which is then shrunk.
+
+    shrinks: attempts at that, at most; as many as the law affords unless given.
+    """
+    law = load_laws()[cell.law]
+    if shrinks is not None:
+        law = replace(law, shrinks=min(law.shrinks, shrinks))
+    trial = Trial(_loaded(spec, settings.device), law, cell.pass_, settings.device, settings.rounding)
+    total, outside = trial.verdict(cell, PASS), None
+    for case in cases(cell, settings):
+        process.announce(case.dumps())
+        try:
+            found, reason = trial.judge(case)
+        except NotApplicable as error:
+            outside = str(error)
+            continue
+        total = _added(total, found)
+        if found.mismatch is not None or reason is not None:
+            return _explained(replace(total, status=FAIL), trial, case, found, reason)
+    if total.cases == 0 and outside is not None:
+        return replace(total, status=NOT_APPLICABLE, reason=outside)
+    if total.elements == 0:
+        return replace(total, status=FAIL, reason="compared nothing: the law yielded no claim on any case")
+    return total
 
 
 def _loaded(spec: str, device: str) -> Candidate:
@@ -104,43 +116,39 @@ def _added(total: Verdict, found: Judgement) -> Verdict:
     )
 
 
-def _explained(
-    total: Verdict, candidate: Candidate, law: Law, case: Case, found: Judgement, reason: str | None
-) -> Verdict:
+def _explained(total: Verdict, trial: Trial, case: Case, found: Judgement, reason: str | None) -> Verdict:
     """The verdict with the smallest case that still fails in the same way."""
 
     def fails(smaller: Case) -> bool:
         process.announce(smaller.dumps())
         try:
-            again, raised = judge_case(candidate, law, total.cell.pass_, smaller, total.device)
+            again, raised = trial.judge(smaller)
         except NotApplicable:
             return False
-        return (
-            (again.mismatch is not None) == (found.mismatch is not None)
-            and (raised is None) == (reason is None)
-            and (again.mismatch is not None or raised is not None)
-        )
+        alike = (again.mismatch is None) == (found.mismatch is None) and (raised is None) == (reason is None)
+        return alike and (again.mismatch is not None or raised is not None)
 
-    smallest = shrink(case, fails, budget=law.shrinks)
-    again, raised = judge_case(candidate, law, total.cell.pass_, smallest, total.device)
+    suspect = None if found.mismatch is None else found.mismatch.flat
+    smallest = shrink(case, fails, budget=trial.law.shrinks, suspect=suspect)
+    again, raised = trial.judge(smallest)
     if again.mismatch is None and raised is None:  # it does not fail twice: the flake is the finding
         note = "failed once and not again on the same case: the result depends on history"
         return replace(total, mismatch=found.mismatch, reason=note, case=case.dumps())
     return replace(total, mismatch=again.mismatch, reason=raised, case=smallest.dumps())
 
 
-def judge_text(spec: str, law: str, pass_: str, case: str, device: str) -> Verdict:
+def judge_text(spec: str, law: str, pass_: str, case: str, device: str, rounding: str = "once") -> Verdict:
     """One law on one written case: what a replay runs."""
-    candidate = _loaded(spec, device)
-    known, recipe = load_laws()[law], Case.loads(case)
+    recipe = Case.loads(case)
     process.announce(case)
-    cell = Cell(candidate.name, law, pass_, recipe.dtype, recipe.cap)
+    trial = Trial(_loaded(spec, device), load_laws()[law], pass_, device, rounding)
+    cell = Cell(trial.candidate.name, law, pass_, recipe.dtype, recipe.cap)
     try:
-        found, reason = judge_case(candidate, known, pass_, recipe, device)
+        found, reason = trial.judge(recipe)
     except NotApplicable as error:
-        return Verdict(cell, known.verdict(pass_), NOT_APPLICABLE, reason=str(error), case=case, device=device)
+        return replace(trial.verdict(cell, NOT_APPLICABLE), reason=str(error), case=case)
     failed = found.mismatch is not None or reason is not None or found.elements == 0
-    total = _added(Verdict(cell, known.verdict(pass_), FAIL if failed else PASS, device=device), found)
+    total = _added(trial.verdict(cell, FAIL if failed else PASS), found)
     return replace(total, mismatch=found.mismatch, reason=reason, case=case)
 
 
@@ -148,13 +156,14 @@ def explore(
     spec: str, law: str, pass_: str, settings: Settings, caps: tuple[float | int, ...], examples: int
 ) -> Explored:
     """Hypothesis on one law and pass, over the dtypes and caps asked for."""
-    candidate, known = _loaded(spec, settings.device), load_laws()[law]
+    known = load_laws()[law]
+    trial = Trial(_loaded(spec, settings.device), known, pass_, settings.device, settings.rounding)
     counted = {"examples": 0, "elements": 0}
 
     def check(case: Case) -> bool:
         process.announce(case.dumps())
         try:
-            found, reason = judge_case(candidate, known, pass_, case, settings.device)
+            found, reason = trial.judge(case)
         except NotApplicable:
             return True
         counted["examples"] += 1
@@ -165,8 +174,10 @@ def explore(
     drawn = [explored_cases(dtype=dtype, cap=cap, max_elements=4096) for dtype in dtypes for cap in caps]
     strategy = reduce(or_, drawn)
     failing = search(check, strategy, examples=examples, seed=settings.seed)
-    verdict = None if failing is None else judge_text(spec, law, pass_, failing.dumps(), settings.device)
-    return Explored(candidate.name, law, pass_, counted["examples"], counted["elements"], verdict)
+    verdict = None if failing is None else judge_text(
+        spec, law, pass_, failing.dumps(), settings.device, settings.rounding
+    )
+    return Explored(trial.candidate.name, law, pass_, counted["examples"], counted["elements"], verdict)
 
 
 def probe(spec: str, device: str, caps: tuple[float | int, ...], dtypes: tuple[str, ...]) -> dict[str, Any]:

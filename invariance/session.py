@@ -120,6 +120,8 @@ class Session:
             return "gradients were not asked for (--no-check-grad)"
         if cell.pass_ == "backward" and self.check_grad is None and not self.probes[spec]["differentiable"]:
             return "the candidate has no gradient (asked of four elements)"
+        if cell.law == "specification" and self.settings.rounding == "chain":
+            return "the specification's rows are about FP32 math, and --rounding chain asked for another contract"
         return LAWS[cell.law].applies(self.probes[spec]["convention"])
 
     # --- judging ------------------------------------------------------------------------------------------------------

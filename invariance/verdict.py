@@ -47,6 +47,7 @@ class Verdict:
     reason: str | None = None
     case: str | None = None
     device: str = "cpu"
+    rounding: str = "once"
 
     @property
     def failed(self) -> bool:
@@ -64,6 +65,7 @@ class Verdict:
             "law": cell.law,
             "pass": cell.pass_,
             "device": self.device,
+            "rounding": self.rounding,
             "case": json.loads(self.case),
         }
         return f"softcap-verify replay {shlex.quote(json.dumps(recipe, separators=(',', ':')))}"

@@ -25,13 +25,18 @@ _LITERAL_KEPT: Final = 64  # elements up to which a report's reader wants to see
 _POLISHED: Final = 8  # elements whose bits are made simpler one by one
 
 
-def shrink(case: Case, fails: Callable[[Case], bool], *, budget: int, caps: bool = False) -> Case:
+def shrink(
+    case: Case, fails: Callable[[Case], bool], *, budget: int, caps: bool = False, suspect: int | None = None
+) -> Case:
     """The smallest case found that still fails, after at most `budget` calls of `fails`.
 
     `case` itself is taken to fail and not tried again: a flaky failure must not get lost here. `caps` allows
-    a simpler cap too. Exceptions of `fails` propagate.
+    a simpler cap too. `suspect` is the flat index of an element that may fail alone: tried first, for one among
+    65,536 is a long way to bisect. Exceptions of `fails` propagate.
     """
     search = _Search(case, fails, budget)
+    if suspect is not None and 0 <= suspect < case.numel:
+        _alone(search, suspect)
     _plain(search)
     _smaller(search)
     _literal(search)
@@ -115,6 +120,20 @@ def _elements(case: Case, index: Sequence[int]) -> dict[str, Any]:
     if isinstance(bits := case.knob("grad_bits", None), tuple):
         fields["knobs"] = _knobs(case, grad_bits=tuple(bits[i] for i in index))
     return fields
+
+
+def _alone(search: _Search, flat: int) -> None:
+    """The one element as literal bits: with the gradient of 1, or with its own as sent in either dtype."""
+    case = search.best
+    bits = int(to_bits(case.x()).reshape(-1)[flat])
+    single: dict[str, Any] = {"shape": (1,), "layout": "contiguous", "values": (bits,), "seed": 0}
+    bare = case.replace(knobs=())
+    if search.attempt(**single, knobs=_knobs(bare, grad_values="ones")):
+        return
+    for dtype in dict.fromkeys((TORCH[case.dtype], torch.float32)):
+        grad_bits = (int(to_bits(case.grad_y(dtype).reshape(-1)[flat].to(torch.float32))),)
+        if search.attempt(**single, knobs=_knobs(bare, grad_bits=grad_bits)):
+            return
 
 
 def _literal(search: _Search) -> None:

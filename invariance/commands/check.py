@@ -18,6 +18,7 @@ from invariance.usage import UsageError, add_list, flattened, progress, read_cap
 
 HELP = "judge softcap kernels given by import path: accuracy and invariance, forward and gradient"
 OPERATORS = ("final_logit_softcap",)
+ROUNDINGS = ("once", "chain")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -64,6 +65,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--jobs", default=None, metavar="N", help="child processes at a time (default: cores, one on a GPU)"
     )
+    parser.add_argument(
+        "--rounding", default="once", help="once, or chain: the contract of an eager chain in the input dtype"
+    )
     parser.add_argument("--op", default="final_logit_softcap", help="final_logit_softcap")
     parser.add_argument("--report", type=Path, metavar="DIR", help="write report.json and report.md there")
     parser.add_argument(
@@ -92,6 +96,8 @@ def read(options: argparse.Namespace) -> Session:
         raise UsageError(f"--op {options.op!r} is unknown: there is {', '.join(OPERATORS)}")
     if options.profile not in PROFILES:
         raise UsageError(f"--profile {options.profile!r} is unknown: there are {', '.join(PROFILES)}")
+    if options.rounding not in ROUNDINGS:
+        raise UsageError(f"--rounding {options.rounding!r} is unknown: there are {', '.join(ROUNDINGS)}")
     try:
         device = resolve_device(options.device)
     except NoSuchDevice as error:
@@ -105,6 +111,7 @@ def read(options: argparse.Namespace) -> Session:
         seed=_whole("--seed", options.seed, least=0),
         laws=tuple(read_law(text) for text in flattened(options.law)),
         extra_shape=_extra_shape(options),
+        rounding=options.rounding,
     )
     if options.report is not None and options.report.exists() and not options.report.is_dir():
         raise UsageError(f"--report {options.report} is a file, not a folder")

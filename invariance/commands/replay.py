@@ -73,6 +73,7 @@ def _replay(recipe: dict[str, Any], options: argparse.Namespace) -> int:
         "pass_": recipe["pass"],
         "case": Case.loads(json.dumps(recipe["case"])).dumps(),
         "device": device,
+        "rounding": recipe.get("rounding", "once"),
     }
     outcome = run_job(Job("invariance.run:judge_text", kwargs, options.timeout))
     if outcome.kind == "done":

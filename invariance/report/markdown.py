@@ -141,6 +141,8 @@ def _provenance(report: dict[str, Any]) -> str:
     }
     for name, backend in environment["candidates"].items():
         flat[f"backend of {name}"] = f"asked {backend['asked']}, ran {backend['ran']}"
+        for pass_, kernels in (backend["launched"] or {}).items():
+            flat[f"kernels launched by {name}, {pass_}"] = ", ".join(kernels) or "none"
     flat["settings"] = ", ".join(f"{k} {v}" for k, v in report["settings"].items() if v is not None)
     return f"## Provenance\n\n{table(('what', 'value'), [(k, v) for k, v in flat.items() if v is not None])}"
 

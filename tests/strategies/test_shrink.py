@@ -175,3 +175,22 @@ def test_whatever_the_fault_the_result_fails_and_is_no_larger(case: Case, salt: 
     if fault(case):
         result = small(case, fault, budget=50)
         assert result.numel <= case.numel
+
+
+def test_a_suspect_is_tried_alone_before_anything_else() -> None:
+    case = Case((65536,), "bf16", 30.0, values="domain", knobs=(("grad_values", "signed"),))
+    tried = []
+
+    def fails(smaller: Case) -> bool:
+        tried.append(smaller)
+        return 0x4110 in to_bits(smaller.x()).tolist()
+
+    found = shrink(case, fails, budget=60, suspect=0x4110)
+    assert found.values == (0x4110,)
+    assert tried[0].numel == 1
+
+
+def test_a_suspect_that_is_innocent_alone_costs_little() -> None:
+    case = Case((64,), "fp32", 30.0, values="linear")
+    found = shrink(case, lambda smaller: smaller.numel >= 9, budget=60, suspect=3)
+    assert found.numel == 9
