@@ -25,7 +25,7 @@ from strategies.shrink import shrink
 from strategies.upstream import FINITE_UPSTREAM, UPSTREAM
 from strategies.values import FINITE, VALUES
 
-__all__ = ["caps", "cases", "dtypes", "explore", "layouts", "literals", "shapes", "upstreams", "values"]
+__all__ = ["caps", "cases", "drawn", "dtypes", "explore", "layouts", "literals", "shapes", "upstreams", "values"]
 
 _LITERAL_ELEMENTS = (
     16  # literal bits are drawn for tensors up to here: more is slow to shrink and says no more
@@ -189,6 +189,23 @@ def _cases(
         seed=draw(st.integers(0, 2**32 - 1)),
         knobs=tuple(knobs.items()),
     )
+
+
+def drawn(strategy: st.SearchStrategy[Any], *, examples: int, seed: int) -> list[Any]:
+    """Up to `examples` different examples of a strategy, in the order Hypothesis draws them. No database."""
+    if examples < 1:
+        raise InvalidArgument(f"examples is {examples}: at least 1 is needed")
+    found: dict[Any, None] = {}
+    quiet = settings(
+        database=None,
+        deadline=None,
+        max_examples=examples,
+        phases=(Phase.generate,),
+        suppress_health_check=list(HealthCheck),
+        verbosity=Verbosity.quiet,
+    )
+    seeded(seed)(quiet(given(strategy)(lambda example: found.setdefault(example))))()
+    return list(found)
 
 
 class _Found(Exception):

@@ -1,0 +1,136 @@
+"""One cap, one dtype, both passes: all inputs of a grid called at once and judged by the rule "ulp".
+
+The truth is odd (forward) and even (gradient) in x, so it is made for the magnitudes alone; the candidate is
+called on both signs. Nearly all results are proven right by the oracles' own FP64 test on that half; what
+that cannot prove goes to `oracles.acceptance.accept`, whose word is final.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from invariance.candidate import CandidateRaised, Map
+from invariance.fuzz.grid import Grid
+from oracles.acceptance import accept
+from oracles.formats import FORMATS
+from oracles.intervals import Band, surely_within
+from oracles.margins import margin_of
+from oracles.rounding import to_bits
+from oracles.tolerances import Contract
+from oracles.truth import Truth
+from oracles.ulp import spacing
+
+LAW, MODE_LAW = "exact_value", "grad_mode"
+
+
+@dataclass(frozen=True)
+class Part:
+    """What one pass over one grid gave.
+
+    wrong: indices into `grid.x` of results that break the law, ascending; `got`, `grad_y`: those of the whole grid, kept
+    for the failing ones. error: the worst accepted one, before the last rounding; forward in FP32 ulp beyond the
+    contract's floor of c * 2^-149, gradient in units of 2^-24 * |grad_y|. at: its index.
+    """
+
+    law: str
+    pass_: str
+    elements: int
+    error: float
+    at: int
+    wrong: Tensor
+    got: Tensor
+    grad_y: Tensor | None = None
+    flushed: int = 0
+    escalated: int = 0
+
+
+def scan(f: Map, grid: Grid, contract: Contract, *, passes: tuple[str, ...], grads: str) -> list[Part]:
+    """The parts of a grid: forward, its bits again under no_grad, and where asked for the gradient.
+
+    `f` is a map of any pass. passes: of "forward", "inference", "backward". grads: "ones" or "hashed". Raises CandidateRaised when
+    the candidate does, or returns what no contract knows.
+    """
+    parts = []
+    leaf, y = f.graph(grid.tensor()) if "backward" in passes else (None, f.under("forward")(grid.tensor()))
+    result = _fit(y.detach(), grid)
+    if "forward" in passes:
+        parts.append(_judged(result, Truth.of(grid.positive, f.cap), grid, contract))
+    if "inference" in passes:
+        parts.append(_same(_fit(f.under("inference")(grid.tensor()), grid), result))
+    if leaf is not None:
+        half = grid.gradient(grads, result.dtype)
+        truth = Truth.of(grid.positive, f.cap, half)
+        whole = half.repeat(2)
+        gradient = _fit(f.gradient(leaf, y, whole), grid)
+        if gradient.dtype != grid.tensor_dtype:
+            raise CandidateRaised(f"returned a gradient of {gradient.dtype} for {grid.tensor_dtype}")
+        parts.append(_judged(gradient, truth, grid, contract, whole))
+    return parts
+
+
+def _fit(result: Tensor, grid: Grid) -> Tensor:
+    if result.shape != (grid.elements,) or result.dtype not in FORMATS:
+        raise CandidateRaised(f"returned {tuple(result.shape)} {result.dtype} for {(grid.elements,)} {grid.tensor_dtype}")
+    return result.contiguous()
+
+
+def _same(got: Tensor, want: Tensor) -> Part:
+    """The bits of the inference pass against those of the forward pass."""
+    if got.dtype != want.dtype:
+        wrong = torch.arange(got.numel(), device=got.device)
+    else:
+        bits, expected = to_bits(got), to_bits(want)
+        wrong = torch.empty(0, dtype=torch.int64, device=got.device)
+        if not torch.equal(bits, expected):
+            wrong = ((bits != expected) & ~(got.isnan() & want.isnan())).nonzero().flatten()
+    return Part(MODE_LAW, "inference", got.numel(), 0.0, 0, wrong, got)
+
+
+def _judged(got: Tensor, truth: Truth, grid: Grid, contract: Contract, grad_y: Tensor | None = None) -> Part:
+    """Results for both signs (all positive inputs, then all negative ones) against the truth of the positive ones."""
+    folded = got.view(2, -1).clone()
+    if truth.grad_y is None:
+        folded[1].neg_()
+    margin = margin_of("ulp", truth, contract)
+    direct = truth.grad_y is None and got.dtype == torch.float32
+    sure = surely_within(folded, Band.around(truth.value, truth.error, margin, margin.floor), direct)
+    if grid.special.numel():
+        sure[:, grid.special] = False
+    if grid.nan.numel():
+        sure[:, grid.nan] = folded[:, grid.nan].isnan()
+    rest = (~sure).view(-1).nonzero().flatten()
+    wrong, flushed, escalated = _asked(got, truth, rest, contract)
+    error, at = _worst(folded, truth, sure, contract)
+    return Part(
+        LAW, "forward" if grad_y is None else "backward", got.numel(), error, at, wrong, got, grad_y, flushed, escalated
+    )
+
+
+def _asked(got: Tensor, truth: Truth, rest: Tensor, contract: Contract) -> tuple[Tensor, int, int]:
+    """(indices that are wrong, how many are flushed, how many escalated) of those that are not proven right."""
+    if not rest.numel():
+        return rest, 0, 0
+    n = truth.x.numel()
+    half, negative = rest % n, rest >= n
+    x = truth.x[half]
+    x = torch.where(negative, -x, x)
+    grad_y = None if truth.grad_y is None else truth.grad_y[half]
+    found = accept("ulp", got[rest], Truth.of(x, truth.cap, grad_y), contract, everywhere=True)
+    return rest[~found.ok], int(found.flushed.sum()), found.escalated
+
+
+def _worst(folded: Tensor, truth: Truth, sure: Tensor, contract: Contract) -> tuple[float, int]:
+    """The largest error of proven results that the last rounding does not explain, and where."""
+    off = (folded.to(torch.float64) - truth.value).abs_().masked_fill_(~sure, 0.0)
+    if folded.dtype != torch.float32 or truth.grad_y is not None:
+        off -= 0.5 * spacing(truth.value, folded.dtype)
+    if truth.grad_y is None:
+        off = (off - truth.cap * contract.forward_floor) / spacing(truth.value, torch.float32)
+    else:
+        off = off / (truth.grad_y.to(torch.float64).abs() * contract.gradient_unit)
+    off = torch.where(off.isfinite(), off, 0.0).view(-1)
+    at = int(off.argmax())
+    return max(float(off[at]), 0.0), at
