@@ -158,6 +158,8 @@ def _literal(search: _Search) -> None:
 def _literal_gradient(search: _Search) -> None:
     """Gradients of 1, or else their bits: as sent for a result in the dtype of x, or in FP32."""
     case = search.best
+    if case.knob("grad_values", None) == "ones":
+        return
     if case.knob("grad_bits", None) is not None or search.attempt(knobs=_gradients(case, grad_values="ones")):
         return
     for dtype in dict.fromkeys((TORCH[case.dtype], torch.float32)):
