@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -143,6 +144,8 @@ def _time_events(
 def _time_small(
     workload: Workload, pass_: str, timed: dict[str, Callable[[], object]], results: Results
 ) -> None:
+    gc.collect()
+    gc.freeze()  # every capture collects garbage: 0.2 s each with a compiler loaded, and nothing once frozen
     host = host_times(timed)
     # A retained graph was recorded outside of a capture, on the stream of its forward: it has no graph timing.
     graph, refused = graph_times(timed if pass_ != "backward" else {})

@@ -123,8 +123,8 @@ def _sanitize(_: Path) -> list[Command]:
 STEPS = (
     Step("environment", 60, _environment),
     Step("check", 420, _check),
-    Step("tests", 300, _tests, environment={"SOFTCAP_REQUIRE_GPU": "1"}),
-    Step("benchmark", 300, _benchmark),
+    Step("tests", 420, _tests, environment={"SOFTCAP_REQUIRE_GPU": "1"}),
+    Step("benchmark", 420, _benchmark),
     Step("sweep", 180, _sweep, _sweep_missing),
     Step(
         "sweep-speed",
