@@ -77,10 +77,16 @@ def _native(work: Path) -> list[Command]:
 
 
 def _tests(work: Path) -> list[Command]:
-    # The plan on the device is the step `check`; pytest would judge it a second time.
-    return [[PYTHON, "-m", "pytest", "-m", "gpu", "-p", "no:cacheprovider", "--durations=15",
-             f"--junitxml={work / 'tests.xml'}", "--deselect",
-             "tests/gpu/test_plan_on_device.py::test_the_operator_passes_every_law_on_the_device"]]  # fmt: skip
+    # The plan and the sweep are the steps `check` and `sweep`: pytest would run them a second time.
+    elsewhere = [
+        f"--deselect=tests/gpu/test_plan_on_device.py::{name}"
+        for name in (
+            "test_the_operator_passes_every_law_on_the_device",
+            "test_every_input_is_right_at_caps_20_and_30",
+        )
+    ]
+    options = ["-m", "gpu", "-p", "no:cacheprovider", "--durations=15", f"--junitxml={work / 'tests.xml'}"]
+    return [[PYTHON, "-m", "pytest", *options, *elsewhere]]
 
 
 def _benchmark(work: Path) -> list[Command]:

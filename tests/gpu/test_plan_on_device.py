@@ -1,4 +1,4 @@
-"""The whole plan on the device, device laws included, with its report in artifacts/gpu."""
+"""Plan and sweep on the device, device laws included, with their reports in artifacts/gpu."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from invariance.checkers import load_laws
+from invariance.cli import main
 from invariance.session import verify
 from invariance.verdict import FAIL, NOT_APPLICABLE, PASS
 
@@ -27,6 +28,13 @@ def test_the_operator_passes_every_law_on_the_device() -> None:
     assert report.verdict == PASS
     outside = {v.cell.law for v in report.verdicts if v.status == NOT_APPLICABLE}
     assert outside <= NEEDS_A_SECOND_DEVICE
+
+
+def test_every_input_is_right_at_caps_20_and_30() -> None:
+    folder = ROOT / "artifacts" / "gpu" / "sweep"
+    asked = ["--candidate", "triton", "--device", "cuda", "--softcap", "20", "30", "--report", str(folder)]
+    assert main(["sweep", *asked]) == 0
+    assert list(folder.glob("*.json"))
 
 
 def test_the_device_laws_can_fail() -> None:
