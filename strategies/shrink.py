@@ -51,19 +51,21 @@ class _Search:
 
     def __init__(self, case: Case, fails: Callable[[Case], bool], budget: int) -> None:
         self.best, self.fails, self.left = case, fails, budget
-        self.seen = {case}
+        self.known = {case: True}
 
     def attempt(self, **fields: Any) -> bool:
         """Whether the best case with these fields fails too, and is the best now. Tries no case twice."""
         candidate = self.best.replace(**fields)
-        if candidate in self.seen or self.left <= 0:
+        if candidate == self.best:
             return False
-        self.left -= 1
-        self.seen.add(candidate)
-        if self.fails(candidate):
+        if candidate not in self.known:
+            if self.left <= 0:
+                return False
+            self.left -= 1
+            self.known[candidate] = self.fails(candidate)
+        if self.known[candidate]:
             self.best = candidate
-            return True
-        return False
+        return self.known[candidate]
 
 
 def _any_of(search: _Search, field: str, choices: Sequence[Any]) -> bool:
