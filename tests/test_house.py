@@ -27,6 +27,7 @@ DEFERRED: dict[tuple[str, str], str] = {
     ("benchmarks.ceilings", "benchmarks.ceiling_kernels"): "a machine without Triton is refused in words",
     ("invariance", "invariance.session"): "the command starts its children before anything imports torch",
     ("invariance.candidate", "softcap.registry"): "the short names of the operators that ship with the suite",
+    ("invariance.sweep.api", "invariance.sweep.triton_engine"): "Triton is optional, and needed on a GPU only",
 }
 
 

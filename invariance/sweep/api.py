@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import importlib
+import importlib.util
 from collections.abc import Callable
+
+import torch
 
 from invariance.candidate import Candidate, load
 from invariance.sweep.certificate import Certificate
@@ -64,8 +68,11 @@ def certify_16bit(
 
 
 def engine_for(device: str, dtype: str) -> type[TorchEngine]:
-    """The fused Triton engine for FP32 on a GPU with Triton, torch operations elsewhere."""
-    return TorchEngine
+    """The fused Triton engine for FP32 on a GPU, torch operations elsewhere. Triton is optional: imported on demand."""
+    if dtype != "fp32" or torch.device(device).type != "cuda" or importlib.util.find_spec("triton") is None:
+        return TorchEngine
+    engine: type[TorchEngine] = importlib.import_module("invariance.sweep.triton_engine").TritonEngine
+    return engine
 
 
 __all__ = ["certify_16bit", "engine_for", "magnitudes", "sweep"]

@@ -47,17 +47,17 @@ class Piece:
 class Domain:
     """All encodings of `dtype` (torch's), and where |x/c| crosses a binade at this cap and pass.
 
-    `cap` is rounded to FP32. pass_: "forward" or "backward".
+    `cap` is rounded to FP32. pass_: "forward" or "backward". `starts`: (first magnitude, zone, binade), ascending.
     """
 
     dtype: torch.dtype
     cap: float
     pass_: str
-    _starts: list[tuple[int, str, int | None]] = field(init=False, repr=False, compare=False)
+    starts: tuple[tuple[int, str, int | None], ...] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "cap", cap_as_fp32(self.cap))
-        object.__setattr__(self, "_starts", self._zones())
+        object.__setattr__(self, "starts", self._zones())
 
     @property
     def sign(self) -> int:
@@ -96,8 +96,8 @@ class Domain:
         short = magnitude < self.infinity and Fraction(float(nearest)) < limit
         return min(magnitude + short, self.infinity)
 
-    def _zones(self) -> list[tuple[int, str, int | None]]:
-        """(first magnitude, zone, binade), ascending; a start that no magnitude lies behind is dropped."""
+    def _zones(self) -> tuple[tuple[int, str, int | None], ...]:
+        """A start that no magnitude lies behind is dropped."""
         starts: list[tuple[int, str, int | None]] = [(0, BELOW, None)]
         cap, k = Fraction(self.cap), BELOW_LOG2
         while (first := self.cut(cap * Fraction(2) ** k)) < self.infinity:
@@ -105,7 +105,7 @@ class Domain:
             k += 1
         starts += [(self.infinity, INFINITY, None), (self.infinity + 1, NAN, None)]
         ends = [start[0] for start in starts[1:]] + [self.size]
-        return [start for start, end in zip(starts, ends, strict=True) if start[0] < end]
+        return tuple(start for start, end in zip(starts, ends, strict=True) if start[0] < end)
 
     def _zone(self, binade: int) -> str:
         if binade < TINY_LOG2:
@@ -117,10 +117,10 @@ class Domain:
     def pieces(self, lo: int, hi: int, step: int) -> list[Piece]:
         """The magnitudes from lo to hi - 1, cut at zones, binades and multiples of `step`."""
         found, at = [], lo
-        place = bisect_right(self._starts, lo, key=lambda start: start[0]) - 1
+        place = bisect_right(self.starts, lo, key=lambda start: start[0]) - 1
         while at < hi:
-            _, zone, binade = self._starts[place]
-            end = self._starts[place + 1][0] if place + 1 < len(self._starts) else self.size
+            _, zone, binade = self.starts[place]
+            end = self.starts[place + 1][0] if place + 1 < len(self.starts) else self.size
             stop = min(hi, end, (at // step + 1) * step)
             found.append(Piece(at, stop, zone, binade))
             place, at = place + (stop == end), stop
@@ -128,7 +128,7 @@ class Domain:
 
     def binades(self) -> list[int]:
         """The binades of x/c in which there are finite inputs, ascending, from -126."""
-        return [binade for _, _, binade in self._starts if binade is not None]
+        return [binade for _, _, binade in self.starts if binade is not None]
 
     def shard(self, number: int, of: int) -> tuple[int, int]:
         """The magnitudes [lo, hi) of shard `number` (from 1) of `of`; empty when there are more shards than ranges.

@@ -142,13 +142,19 @@ def leading(error: Tensor, bound: float, floor: float) -> tuple[Tensor, Tensor, 
     if not index.numel():
         return none
     near = error[index]
-    width = near * _ROUNDING + bound
+    width = (near * _ROUNDING + bound).masked_fill_(near.isinf(), 0.0)
     low, high = round_errors((near - width).clamp_min_(0.0)), round_errors(near + width)
     best = low.max()
     unsure = (low < high) & (high >= best)
     sure = ((low == high) & (low == best)).nonzero().flatten()[:1]
     keep = torch.cat([sure, unsure.nonzero().flatten()])
     return index[keep], low[keep], high[keep]
+
+
+def rounding_range(error: float, bound: float) -> tuple[float, float]:
+    """Between what an exact error may lie, rounded, that FP64 has as `error` within `bound`."""
+    width = error * _ROUNDING + bound
+    return _scalar(max(error - width, 0.0)), _scalar(error + width)
 
 
 def _scalar(error: float) -> float:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from invariance.sweep.certificate import COUNTS, EXAMPLES, Bin, Certificate, Found, Key, Worst
+from invariance.sweep.certificate import COUNTS, EXAMPLES, Bin, Certificate, Found, Key, Worst, worse
 from invariance.sweep.domain import RANGE, Domain, Piece, canonical_nan
 from invariance.sweep.fingerprint import WORD
 from invariance.sweep.settle import Contender, Front, Question
@@ -39,6 +39,7 @@ class Tally:
         self.canonical_nan = canonical_nan(question.out_dtype)
         self._counts = {name: Found() for name in COUNTS}
         self._fronts: dict[int, Front] = {}
+        self._loose: dict[int, Front] = {}
         self._below = Bin()
         self._prints: dict[int, tuple[int, int]] = {}
 
@@ -74,7 +75,15 @@ class Tally:
 
     def below(self, error: float, side: Side, index: int) -> None:
         """The worst result of a part of the zone below 2**-126."""
-        self._below = self._below.plus(Bin(0, Worst(error, *self._named(side, index))), self.sign)
+        self.below_at(error, *self._named(side, index))
+
+    def below_at(self, error: float, pattern: int, got: int) -> None:
+        """The same, given its encodings."""
+        self._below = self._below.plus(Bin(0, Worst(error, pattern, got)), self.sign)
+
+    def contender(self, binade: int, contender: Contender) -> None:
+        """A result that an engine found by itself: such come in any order."""
+        self._loose.setdefault(binade, Front(self.question)).add(contender)
 
     def _named(self, side: Side, index: int) -> tuple[int, int]:
         """Encodings of the input and of the result, the sign of x put back on."""
@@ -85,9 +94,16 @@ class Tally:
             got ^= (self.out_mask + 1) >> 1
         return side.piece.lo + index | side.signs[0], got
 
+    def _settled(self, binade: int) -> Worst | None:
+        fronts = (found[binade] for found in (self._fronts, self._loose) if binade in found)
+        worst: Worst | None = None
+        for front in fronts:
+            worst = worse(worst, front.settled(), self.sign)
+        return worst
+
     def certificate(self, key: Key, domain: Domain, lo: int, hi: int) -> Certificate:
         """What was found of magnitudes lo to hi - 1, every worst result settled."""
-        profile = {binade: Bin(0, front.settled()) for binade, front in self._fronts.items()}
+        profile = {k: self._settled(k) for k in {*self._fronts, *self._loose}}
         sizes: dict[int | None, int] = {}
         for piece in domain.pieces(lo, hi, domain.size):
             sizes[piece.binade] = sizes.get(piece.binade, 0) + 2 * piece.size
@@ -99,6 +115,6 @@ class Tally:
             covered=((lo, hi),),
             counts=self._counts,
             below=Bin(2 * below.size if below.zone == "below" else 0, self._below.worst),
-            profile={k: Bin(sizes[k], profile[k].worst if k in profile else None) for k in binades},
+            profile={k: Bin(sizes[k], profile.get(k)) for k in binades},
             fingerprints=self._prints,
         )

@@ -37,6 +37,8 @@ class TorchEngine:
         self._base = torch.stack([magnitudes, magnitudes | torch.iinfo(integer).min])
         self._mixer = Mixer(self.block, subject.device)
         self._limit = round_exact(Fraction(self.domain.cap), subject.out_dtype)
+        gradient = self.contract.gradient_tolerance / self.contract.gradient_unit
+        self.allowed = self.contract.forward_ulps if self.domain.pass_ == "forward" else gradient
         self._wide = subject.out_dtype == torch.float32
 
     def sweep(self, key: Key, lo: int, hi: int, announce: Announce = lambda lo, hi: None) -> Certificate:
@@ -184,19 +186,15 @@ class TorchEngine:
 
         A result of FP32 that is within the tolerance for certain needs no more; the rest is the oracles' to judge.
         """
-        allowed = self.contract.forward_ulps if self.domain.pass_ == "forward" else self._gradient_units()
-        if self._wide and found.edge is None and float(found.error.max()) <= allowed - 2.0 * found.bound:
+        if self._wide and found.edge is None and float(found.error.max()) <= self.allowed - 2.0 * found.bound:
             return None
         ok, flushed, escalated = self._accept(side)
         tally.add("escalated", escalated * len(side.signs))
         wrong = ~ok
         tally.add_where("violations", wrong, int(wrong.sum()), side.piece.lo, side.signs)
-        tally.add_where("flushed", flushed, int(flushed.sum()), side.piece.lo, side.signs)
+        tally.add("flushed", int(flushed.sum()) * len(side.signs))
         out = flushed | (ok & ~side.y.isfinite())
         return out if bool(out.any()) else None
-
-    def _gradient_units(self) -> float:
-        return self.contract.gradient_tolerance / self.contract.gradient_unit
 
     def _accept(self, side: Side) -> tuple[Tensor, Tensor, int]:
         """(ok, flushed, escalated) by the oracles."""
