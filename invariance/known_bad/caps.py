@@ -26,13 +26,13 @@ def hard_coded(softcap: float) -> Kernel:
 @wrong(bugs=(91,), must={"exact_value"})
 def rounded_to_bf16(softcap: float) -> Kernel:
     """The cap is kept in BF16."""
-    return _with_cap(softcap, lambda c: float(torch.tensor(c).bfloat16()))
+    return _with_cap(softcap, lambda c: float(torch.tensor(c, dtype=torch.float32).bfloat16()))
 
 
 @wrong(bugs=(4, 91), must={"cap_used"}, caps=(20.0,))
 def rounded_to_fp16(softcap: float) -> Kernel:
     """The cap is kept in FP16: the usual caps survive, others lose digits, large ones become infinite."""
-    return _with_cap(softcap, lambda c: min(max(float(torch.tensor(c).half()), 2.0**-60), 2.0**60))
+    return _with_cap(softcap, lambda c: min(max(float(torch.tensor(c, dtype=torch.float32).half()), 2.0**-60), 2.0**60))
 
 
 @wrong(bugs=(91,), must={"exact_value"})

@@ -1,0 +1,155 @@
+"""Wrong Triton kernels that the intermediate code gives away, and those that only a device can."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from invariance.known_bad.edits import Edit
+from invariance.known_bad.entry import good, wrong
+from invariance.known_bad.edited import edited_operator
+
+_FORWARD = "return c * libdevice.tanh(tl.div_rn(x.to(tl.float32), c))"
+_BACKWARD = "t = libdevice.tanh(tl.div_rn(x.to(tl.float32), c))"
+
+
+@wrong(bugs=(50,), must={"precise_division"}, tier="codegen")
+def approximate_division(softcap: float) -> Any:
+    """`/` where div_rn belongs: div.full on NVIDIA."""
+    return edited_operator(
+        "approximate_division", softcap, Edit(_FORWARD, "return c * libdevice.tanh(x.to(tl.float32) / c)")
+    )
+
+
+@wrong(bugs=(50,), must={"precise_division"}, tier="codegen")
+def approximate_division_backward(softcap: float) -> Any:
+    """`/` where div_rn belongs, in the backward kernel alone."""
+    return edited_operator(
+        "approximate_division_backward", softcap, Edit(_BACKWARD, "t = libdevice.tanh(x.to(tl.float32) / c)")
+    )
+
+
+@wrong(bugs=(49, 51, 36), must={"no_approximate_tanh"}, may={"compiles"}, tier="codegen")
+def approximate_tanh(softcap: float) -> Any:
+    """The hardware's tanh.approx, which no other vendor's target takes."""
+    asm = "tl.inline_asm_elementwise('tanh.approx.f32 $0, $1;', '=f,f', [{}], dtype=tl.float32, is_pure=True, pack=1)"
+    return edited_operator(
+        "approximate_tanh", softcap, Edit(_FORWARD, f"return c * {asm.format('tl.div_rn(x.to(tl.float32), c)')}")
+    )
+
+
+@wrong(bugs=(7, 13), must={"cap_is_runtime", "one_variant"}, tier="codegen")
+def cap_compiled_in(softcap: float) -> Any:
+    """The cap is a constexpr: one compiled kernel a cap."""
+    edit = Edit("x_ptr, y_ptr, softcap: tl.float32,", "x_ptr, y_ptr, softcap: tl.constexpr,")
+    return edited_operator("cap_compiled_in", softcap, edit)
+
+
+@wrong(bugs=(13, 7), must={"cap_is_runtime"}, tier="codegen")
+def cap_unread(softcap: float) -> Any:
+    """The backward kernel has the cap as an argument that nothing reads."""
+    edit = Edit("c = tl.cast(softcap, tl.float32)\n", "c = tl.cast(30.0, tl.float32)\n")
+    return edited_operator("cap_unread", softcap, edit)
+
+
+@wrong(bugs=(79, 80), must={"one_variant"}, tier="codegen")
+def specialised_on_the_size(softcap: float) -> Any:
+    """Sizes that are multiples of 16 get a kernel of their own."""
+    edit = Edit(
+        '@triton.jit(do_not_specialize=["n"])\ndef softcap_forward_kernel(x_ptr, y_ptr, softcap: tl.float32, n: tl.int64,',
+        "@triton.jit\ndef softcap_forward_kernel(x_ptr, y_ptr, softcap: tl.float32, n,",
+    )
+    return edited_operator("specialised_on_the_size", softcap, edit)
+
+
+@wrong(bugs=(77,), must={"vector_access"}, tier="codegen")
+def always_masked(softcap: float) -> Any:
+    """Every block is masked by an n of unknown divisibility: right, and one element an access."""
+    edit = Edit(
+        "    if start + BLOCK <= n:\n        x = tl.load(x_ptr + offsets)\n        tl.store(",
+        "    if start + BLOCK < 0:\n        x = tl.load(x_ptr + offsets)\n        tl.store(",
+    )
+    return edited_operator("always_masked", softcap, edit)
+
+
+@wrong(bugs=(72, 77), must={"vector_access", "offsets_64bit"}, tier="codegen")
+def strided_lanes(softcap: float) -> Any:
+    """Lanes stand two elements apart: every second element is skipped, and nothing is vectorised."""
+    edit = Edit(
+        "more\n    offsets = start + tl.arange(0, BLOCK)", "more\n    offsets = start + 2 * tl.arange(0, BLOCK)"
+    )
+    return edited_operator("strided_lanes", softcap, edit)
+
+
+@wrong(bugs=(31, 32), must={"compiles"}, tier="codegen")
+def does_not_compile(softcap: float) -> Any:
+    """The backward kernel takes its tanh from a name that is not there: no interpreter-free test built it."""
+    edit = Edit(_BACKWARD, "t = libdevice.tanh_(tl.div_rn(x.to(tl.float32), c))")
+    return edited_operator("does_not_compile", softcap, edit)
+
+
+@wrong(bugs=(72,), must={"alignment"}, tier="device")
+def alignment_not_in_the_key(softcap: float) -> Any:
+    """The launcher remembers a kernel without the alignment that it was compiled for: vector loads fault."""
+    edit = Edit(", *[pointer & 15 for pointer in pointers])", ")", "launch")
+    return edited_operator("alignment_not_in_the_key", softcap, edit)
+
+
+@wrong(bugs=(90,), must={"another_stream"}, tier="device")
+def always_the_default_stream(softcap: float) -> Any:
+    """Remembered kernels are launched on the default stream, whatever stream is current."""
+    edit = Edit("stream = driver.active.get_current_stream(key[0])", "stream = 0", "launch")
+    return edited_operator("always_the_default_stream", softcap, edit)
+
+
+@wrong(bugs=(90,), must={"graph_replay"}, tier="device")
+def waits_for_the_device(softcap: float) -> Any:
+    """Every launch waits for the device, as a forgotten debugging aid does."""
+    edit = Edit("        blocks = -(-n // self.block)\n", "        torch.cuda.synchronize()\n        blocks = -(-n // self.block)\n", "launch")
+    return edited_operator("waits_for_the_device", softcap, edit)
+
+
+@wrong(bugs=(1, 35), must={"exact_value"}, tier="device")
+def exponentials_on_the_device(softcap: float) -> Any:
+    """The forward kernel computes (e^2z - 1) / (e^2z + 1)."""
+    edit = Edit(
+        _FORWARD,
+        "e = libdevice.exp(2.0 * tl.div_rn(x.to(tl.float32), c))\n    return c * tl.div_rn(e - 1.0, e + 1.0)",
+    )
+    return edited_operator("exponentials_on_the_device", softcap, edit)
+
+
+@wrong(bugs=(7, 31), must={"compiled"}, tier="device")
+def stale_cap_when_compiled(softcap: float) -> Any:
+    """Inside torch.compile the cap of the first operator is used for all."""
+    edit = Edit(
+        "return cast(Tensor, opaque_forward(x, self.softcap))",
+        "return cast(Tensor, opaque_forward(x, 20.0))",
+        "triton_op",
+    )
+    return edited_operator("stale_cap_when_compiled", softcap, edit)
+
+
+@good(tier="interpreter", dtypes=("bf16",))
+def shipped_kernels(softcap: float) -> Any:
+    """The shipped kernels without an edit, through the same loader."""
+    return edited_operator("shipped_kernels", softcap)
+
+
+@good(tier="interpreter")
+def smaller_blocks(softcap: float) -> Any:
+    """256 elements a program."""
+    return edited_operator("smaller_blocks", softcap, Edit("BLOCK = 1024", "BLOCK = 256"))
+
+
+@good(tier="codegen")
+def more_elements_a_thread(softcap: float) -> Any:
+    """2048 elements a program: more work a thread, the same code."""
+    return edited_operator("more_elements_a_thread", softcap, Edit("BLOCK = 1024", "BLOCK = 2048"))
+
+
+@good(tier="device", dtypes=("bf16", "fp32"))
+def fused_multiply_add(softcap: float) -> Any:
+    """1 - t * t is one fused operation: other bits of the gradient, and right ones."""
+    return edited_operator(
+        "fused_multiply_add", softcap, Edit("ENABLE_FP_FUSION = False", "ENABLE_FP_FUSION = True", "triton_op")
+    )

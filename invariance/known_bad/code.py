@@ -1,0 +1,48 @@
+"""The code generation tier, for one kernel of the catalogue: which of its laws the compiled kernels break."""
+
+from __future__ import annotations
+
+import sys
+
+from invariance.candidate import load
+from invariance.tiers import codegen
+
+# One target a vendor: the laws are read off code that differs between vendors, not between generations.
+TARGETS = ("sm_90", "gfx942")
+KERNELS = {"forward": "softcap_forward_kernel", "backward": "softcap_backward_kernel"}
+
+Broken = tuple[str, str, str, str]  # law, pass, dtype, what
+
+
+def broken_laws(spec: str, dtypes: tuple[str, ...]) -> tuple[list[Broken], int]:
+    """The laws that any kernel breaks on any target, each once, and how many facts were judged.
+
+    A kernel that does not compile breaks the law `compiles`, by which this tier stands.
+    """
+    kind = load(spec).factory(30.0).kind  # type: ignore[attr-defined]  # an Edited
+    module = sys.modules[kind.__module__]
+    found: dict[str, Broken] = {}
+    judged = 0
+    for pass_, name in KERNELS.items():
+        for dtype in dtypes:
+            for target in TARGETS:
+                broken = _broken(module, name, dtype, target)
+                judged += len(codegen.LAWS) + 1
+                for law, what in broken.items():
+                    found.setdefault(law, (law, pass_, dtype, f"{name} for {target}: {what}"))
+    return list(found.values()), judged
+
+
+def _broken(module: object, name: str, dtype: str, target: str) -> dict[str, str]:
+    kernel = getattr(module, name)
+    try:
+        facts = codegen.inspect(
+            kernel,
+            codegen.signature_of(kernel, dtype),
+            target=target,
+            constexprs={"BLOCK": getattr(module, "BLOCK", 1024)},
+            enable_fp_fusion=bool(getattr(module, "ENABLE_FP_FUSION", False)),
+        )
+    except Exception as error:  # noqa: BLE001 - whatever a compiler raises is the finding
+        return {"compiles": f"{type(error).__name__}: {str(error).strip().splitlines()[-1:] or ['']}"}
+    return {law: repr(facts) for law, holds in codegen.LAWS.items() if not holds(facts)}
