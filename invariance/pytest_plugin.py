@@ -156,6 +156,7 @@ class _Collector:
         whole = Session(settings, specs)
         whole.start()  # probes for the environment; its not-applicable rows are the tests' own
         whole.verdicts = self.verdicts
+        whole.certify()
         whole.complete = exitstatus in (0, 1)
         whole.finish().write(self.config.getoption("--report"))
 

@@ -17,6 +17,8 @@ from invariance.judge import Judgement, Mismatch, judge
 from invariance.launched import kernels_launched
 from invariance.plan import Settings, cases
 from invariance.report.model import Explored
+from invariance.sweep.api import sweep
+from invariance.sweep.document import as_json
 from invariance.verdict import FAIL, NOT_APPLICABLE, PASS, Cell, Verdict
 from oracles.tolerances import load_contract
 from strategies.case import Case
@@ -174,10 +176,18 @@ def explore(
     drawn = [explored_cases(dtype=dtype, cap=cap, max_elements=4096) for dtype in dtypes for cap in caps]
     strategy = reduce(or_, drawn)
     failing = search(check, strategy, examples=examples, seed=settings.seed)
-    verdict = None if failing is None else judge_text(
-        spec, law, pass_, failing.dumps(), settings.device, settings.rounding
+    verdict = (
+        None
+        if failing is None
+        else judge_text(spec, law, pass_, failing.dumps(), settings.device, settings.rounding)
     )
     return Explored(trial.candidate.name, law, pass_, counted["examples"], counted["elements"], verdict)
+
+
+def certify(spec: str, cap: float | int, dtype: str, pass_: str, device: str) -> dict[str, Any]:
+    """The certificate of a candidate's whole domain in one pass, as plain data."""
+    process.announce(f"every {dtype} input, {pass_}, cap {cap!r}")
+    return dict(as_json(sweep(_loaded(spec, device), cap, dtype, pass_, device)))
 
 
 def probe(spec: str, device: str, caps: tuple[float | int, ...], dtypes: tuple[str, ...]) -> dict[str, Any]:

@@ -49,6 +49,7 @@ class Session:
     shrinks: int | None = None
     verdicts: list[Verdict] = field(default_factory=list)
     explored: list[Explored] = field(default_factory=list)
+    certificates: list[dict[str, Any]] = field(default_factory=list)
     probes: dict[str, dict[str, Any]] = field(default_factory=dict)
     complete: bool = False
     done: int = 0
@@ -60,6 +61,7 @@ class Session:
         jobs = self.start()
         self._each(jobs, self.receive)
         self.explain_lost()
+        self.certify()
         if self.explore:
             self._each(self.explorations(), self.receive_explored)
         self.complete = True
@@ -71,7 +73,9 @@ class Session:
         for spec in self.candidates:
             self.probes[spec] = self._probe(spec)
         jobs = [job for spec in self.candidates for job in self._cell_jobs(spec)]
-        self.total = len(jobs) + (len(self._exploration_keys()) if self.explore else 0)
+        self.total = (
+            len(jobs) + len(list(self.sweeps())) + (len(self._exploration_keys()) if self.explore else 0)
+        )
         return jobs
 
     def finish(self) -> Report:
@@ -81,6 +85,7 @@ class Session:
             settings=settings,
             candidates=tuple(display_name(spec) for spec in self.candidates),
             verdicts=tuple(sorted(self.verdicts, key=lambda v: v.cell)),
+            certificates=tuple(sorted(self.certificates, key=_certificate_key)),
             explored=tuple(sorted(self.explored, key=lambda e: (e.candidate, e.law, e.pass_))),
             environment=environment.describe(settings.device, settings.seed, self.probes),
             complete=self.complete,
@@ -116,13 +121,20 @@ class Session:
 
     def _outside(self, cell: Cell, spec: str) -> str | None:
         """Why a cell does not apply to a candidate."""
-        if cell.pass_ == "backward" and self.check_grad is False:
-            return "gradients were not asked for (--no-check-grad)"
-        if cell.pass_ == "backward" and self.check_grad is None and not self.probes[spec]["differentiable"]:
-            return "the candidate has no gradient (asked of four elements)"
+        missing = self._without_gradient(cell.pass_, spec)
+        if missing is not None:
+            return missing
         if cell.law == "specification" and self.settings.rounding == "chain":
             return "the specification's rows are about FP32 math, and --rounding chain asked for another contract"
         return LAWS[cell.law].applies(self.probes[spec]["convention"])
+
+    def _without_gradient(self, pass_: str, spec: str) -> str | None:
+        """Why a candidate is not judged backward."""
+        if pass_ == "backward" and self.check_grad is False:
+            return "gradients were not asked for (--no-check-grad)"
+        if pass_ == "backward" and self.check_grad is None and not self.probes[spec]["differentiable"]:
+            return "the candidate has no gradient (asked of four elements)"
+        return None
 
     # --- judging ------------------------------------------------------------------------------------------------------
 
@@ -147,7 +159,8 @@ class Session:
     def _failed_already(self, job: Job) -> bool:
         cell = job.key
         return isinstance(cell, Cell) and any(
-            v.status == FAIL and (v.cell.candidate, v.cell.law) == (cell.candidate, cell.law) for v in self.verdicts
+            v.status == FAIL and (v.cell.candidate, v.cell.law) == (cell.candidate, cell.law)
+            for v in self.verdicts
         )
 
     def _not_run(self, job: Job) -> None:
@@ -222,6 +235,54 @@ class Session:
         outcome = run_job(Job("invariance.run:judge_text", kwargs, patience))
         return outcome.kind in ("crashed", "timed out")
 
+    # --- certifying ---------------------------------------------------------------------------------------------------
+
+    def sweeps(self) -> Iterator[Job]:
+        """One job for every domain that is swept whole: 16 bits always, FP32 in a thorough judgement on a GPU.
+
+        None where single laws were asked for, or another contract than that of one rounding.
+        """
+        if self.settings.laws or self.settings.rounding != "once":
+            return
+        whole = self.settings.profile == "thorough" and self.settings.device != "cpu"
+        for spec in self.candidates:
+            fixed = self.probes[spec]["fixed_cap"]
+            for dtype in self.settings.dtypes:
+                for cap in self.settings.caps if fixed is None else (fixed,):
+                    for pass_ in ("forward", "backward") if dtype != "fp32" or whole else ():
+                        if self._without_gradient(pass_, spec) is None:
+                            kwargs = {
+                                "spec": spec,
+                                "cap": cap,
+                                "dtype": dtype,
+                                "pass_": pass_,
+                                "device": self.settings.device,
+                            }
+                            key = f"every {dtype} input · {pass_} · cap {cap!r}"
+                            yield Job("invariance.run:certify", kwargs, self.timeout, key=key)
+
+    def certify(self) -> None:
+        """Sweep them all."""
+        self._each(self.sweeps(), self.receive_certificate)
+
+    def receive_certificate(self, outcome: Outcome) -> None:
+        """Take the outcome of a sweep's job; what could not be swept is a row that says why."""
+        if outcome.kind == "done":
+            self.certificates.append(outcome.value)
+            return
+        self._count_hang(outcome)
+        job = outcome.job.kwargs
+        self.certificates.append(
+            {
+                "candidate": display_name(job["spec"]),
+                "softcap": {"given": repr(job["cap"])},
+                "dtype": job["dtype"],
+                "pass": job["pass_"],
+                "complete": False,
+                "reason": _last_line(outcome.failure),
+            }
+        )
+
     # --- exploring ----------------------------------------------------------------------------------------------------
 
     def _exploration_keys(self) -> list[tuple[str, str, str]]:
@@ -261,6 +322,10 @@ class Session:
             name, law, pass_, case.dtype if case else "fp32", case.cap if case else self.settings.caps[0]
         )
         self.explored.append(Explored(name, law, pass_, 0, 0, self._lost(cell, outcome), reason))
+
+
+def _certificate_key(row: dict[str, Any]) -> tuple[str, ...]:
+    return (row["candidate"], row["dtype"], row["softcap"]["given"], row["pass"])
 
 
 def _adapted(small: Case, case: Case) -> Case:

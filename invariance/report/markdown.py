@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-LIMIT = 65_536  # characters of a GitHub comment
+LIMIT, LAWS_ROOM = 65_536, 24_000  # characters: of a GitHub comment, and of it for the table of laws
 _MARK = {"pass": "pass", "fail": "**FAIL**", "not run": "**not run**", "not applicable": "n/a"}
 _NOTE = (
     "> For integrators: softcap turns a mask's -inf into -cap, so mask after the cap. Where rollout and trainer "
@@ -14,10 +15,12 @@ _NOTE = (
 
 
 def render(report: dict[str, Any]) -> str:
-    """The whole report; long failure lists are cut, and say so, before the limit is reached."""
-    head = "\n\n".join([_headline(report), _matrix(report), _NOTE, _laws(report)])
-    tail = "\n\n".join([_explored(report), _not_run(report), _provenance(report)])
-    return f"{head}\n\n{_failures(report, LIMIT - len(head) - len(tail) - 200)}\n\n{tail}\n"
+    """The whole report; what would pass the limit is cut, and says so."""
+    head = "\n\n".join([_headline(report), _matrix(report), _NOTE])
+    tail = "\n\n".join([_certificates(report), _explored(report), _not_run(report), _provenance(report)])
+    laws = _laws(report, LAWS_ROOM)
+    room = LIMIT - len(head) - len(laws) - len(tail) - 200
+    return f"{head}\n\n{laws}\n\n{_failures(report, room)}\n\n{tail}\n"
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
@@ -58,14 +61,14 @@ def _matrix(report: dict[str, Any]) -> str:
     return table(header, rows)
 
 
-def _laws(report: dict[str, Any]) -> str:
-    rows = []
+def _laws(report: dict[str, Any], room: int) -> str:
+    rows: list[tuple[object, ...]] = []
     for (candidate, law, pass_), cells in _grouped(report["laws"]).items():
         ran = [c for c in cells if c["status"] in ("pass", "fail")]
         if not ran:
             continue
         failed = sum(c["status"] == "fail" for c in cells)
-        worst = max((c["worst"]["error"] for c in ran if c["worst"]), default=None)
+        worst = max((c["worst"]["error"] for c in ran if c["worst"] and _tells(c)), default=None)
         state = f"**{failed} of {len(cells)} fail**" if failed else "pass"
         elements = sum(c["elements"] for c in ran)
         rows.append(
@@ -83,8 +86,56 @@ def _laws(report: dict[str, Any]) -> str:
     header = ("law", "pass", "verdict", "cases", "elements", "worst error", "candidate")[
         : 7 if several else 6
     ]
-    unit = "Worst errors: forward in ulp of the output, gradient in units of 2^-24 · |grad_y|."
-    return f"## Laws\n\n{table(header, [row[: len(header)] for row in rows])}\n\n{unit}"
+    unit = (
+        "Worst errors: forward in ulp of the output; gradient in units of 2^-24 · |grad_y|, of FP32 alone, since the "
+        "rounding of a 16-bit gradient is thousands of these."
+    )
+    return f"## Laws\n\n{_cut([row[: len(header)] for row in rows], header, room)}\n\n{unit}"
+
+
+def _cut(rows: list[tuple[object, ...]], header: Sequence[str], room: int) -> str:
+    """The table, or as much of it as there is room for, what failed first."""
+    whole = table(header, rows)
+    if len(whole) <= room:
+        return whole
+    first = sorted(rows, key=lambda row: row[2] == "pass")
+    kept = max(1, len(rows) * room // len(whole))
+    return f"{table(header, first[:kept])[:room]}\n\n{len(rows) - kept} more rows are in report.json."
+
+
+def _tells(cell: dict[str, Any]) -> bool:
+    return bool(cell["pass"] != "backward" or cell["dtype"] == "fp32")
+
+
+def _certificates(report: dict[str, Any]) -> str:
+    rows = [_certificate(c) for c in report["certificates"]]
+    header = (
+        "candidate",
+        "dtype",
+        "cap",
+        "pass",
+        "inputs",
+        "broken",
+        "correctly rounded",
+        "worst",
+        "at x",
+        "fingerprint",
+    )
+    if not rows:
+        return "## Every input\n\nNo domain was swept whole."
+    return f"## Every input\n\n{table(header, rows)}\n\nWorst: forward in ulp, gradient (grad_y = 1) in units of 2^-24."
+
+
+def _certificate(row: dict[str, Any]) -> tuple[object, ...]:
+    head = (f"`{row['candidate']}`", row["dtype"], row["softcap"]["given"], row["pass"])
+    if "reason" in row:
+        return (*head, "", f"**not swept**: {row['reason']}", "", "", "", "")
+    counts, worst = row["counts"], row["worst"]
+    broken = counts["violations"]["count"]
+    rounded = f"{100 * counts['correctly_rounded']['count'] / row['inputs']:.3f}%"
+    at = (f"{float(worst['error']):.4g}", worst["input"]["decimal"]) if worst else ("", "")
+    digest = hashlib.sha256("".join(row["fingerprint"].values()).encode()).hexdigest()[:12]
+    return (*head, f"{row['inputs']:,}", f"**{broken:,}**" if broken else "0", rounded, *at, f"`{digest}`")
 
 
 def _grouped(rows: Iterable[dict[str, Any]]) -> dict[tuple[str, str, str], list[dict[str, Any]]]:

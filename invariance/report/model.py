@@ -50,6 +50,7 @@ class Report:
     verdicts: tuple[Verdict, ...]
     explored: tuple[Explored, ...]
     environment: dict[str, Any]
+    certificates: tuple[dict[str, Any], ...] = ()
     complete: bool = True
 
     @property
@@ -68,9 +69,18 @@ class Report:
         return [e.verdict for e in self.explored if e.verdict is not None]
 
     @property
+    def refused(self) -> list[dict[str, Any]]:
+        """Certificates that could not be made, or that list an input that breaks the rules."""
+        return [
+            c
+            for c in self.certificates
+            if not c["complete"] or (c["judged"] and c["counts"]["violations"]["count"])
+        ]
+
+    @property
     def verdict(self) -> str:
         """pass, fail or incomplete."""
-        if self.failures or self.not_run or self.found:
+        if self.failures or self.not_run or self.found or self.refused:
             return FAIL
         if not self.complete or not any(v.status == PASS for v in self.verdicts):
             return "incomplete"
@@ -115,6 +125,7 @@ class Report:
             "matrix": self.matrix(),
             "laws": [v.as_json() for v in self.verdicts],
             "failures": [v.failure_as_json() for v in self.failures],
+            "certificates": list(self.certificates),
             "not_run": [v.as_json() for v in self.verdicts if v.status in (NOT_RUN, NOT_APPLICABLE)],
             "explored": [e.as_json() for e in self.explored],
             "environment": self.environment,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from invariance.report.model import JUDGEMENTS, Report
 from invariance.verdict import Verdict
 
@@ -17,6 +19,10 @@ def render(report: Report) -> str:
     if len(failures) > len(first[:SHOWN]):
         parts.append(f"... and {len(failures) - len(first[:SHOWN])} more failed cells: {_counts(failures)}")
     parts += _not_run(report)
+    parts += [
+        f"NOT CERTIFIED: {c['pass']} {c['dtype']} cap {c['softcap']['given']}: {_why(c)}"
+        for c in report.refused
+    ]
     parts.append(_last_line(report))
     return "\n\n".join(parts) + "\n"
 
@@ -53,6 +59,12 @@ def _counts(failures: list[Verdict]) -> str:
     return ", ".join(f"{law} {count}" for law, count in sorted(counts.items()))
 
 
+def _why(certificate: dict[str, Any]) -> str:
+    if "reason" in certificate:
+        return str(certificate["reason"])
+    return f"{certificate['counts']['violations']['count']:,} of {certificate['inputs']:,} inputs break the rules"
+
+
 def _not_run(report: Report) -> list[str]:
     if not report.not_run:
         return []
@@ -68,4 +80,5 @@ def _last_line(report: Report) -> str:
     state = report.verdict if report.complete else f"{report.verdict}, incomplete"
     failed = len(report.failures) + len(report.found)
     counts = f"{len(ran)} cells, {elements:,} elements compared, {explored:,} cases explored, {failed} failed"
-    return f"{state}: {laws} laws, {counts}"
+    swept = sum(c.get("inputs", 0) for c in report.certificates)
+    return f"{state}: {laws} laws, {counts}, {swept:,} inputs swept"

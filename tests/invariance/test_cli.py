@@ -37,7 +37,8 @@ def hang(x, cap):
         pass
     return cap * torch.tanh(x.float() / cap)
 """
-FEW = ["--law", LAW, "--profile", "quick", "--no-explore", "--softcap", "30", "--dtype", "bf16", "--device", "cpu", "--jobs", "1"]
+FEW = ["--law", LAW, "--profile", "quick", "--no-explore", "--softcap", "30", "--dtype", "bf16"]
+FEW += ["--device", "cpu", "--jobs", "1"]
 
 
 @pytest.fixture

@@ -1,0 +1,105 @@
+"""The report: its schema, its order, its limits, and that it cannot pass by saying nothing."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import jsonschema
+import pytest
+
+from invariance import report as report_package
+from invariance.judge import Mismatch, Worst
+from invariance.plan import Settings
+from invariance.report.markdown import LIMIT
+from invariance.report.markdown import render as markdown
+from invariance.report.model import Explored, Report
+from invariance.report.text import render as text
+from invariance.verdict import FAIL, NOT_APPLICABLE, NOT_RUN, PASS, Cell, Verdict
+
+SCHEMA = json.loads(Path(report_package.__file__).with_name("schema.json").read_text())
+CASE = '{"shape":[1],"dtype":"bf16","cap":30.0,"values":["0x3f80"]}'
+BROKEN = Mismatch("[0:1]", "differ in bits", (0,), 0, "1.0 (0x3f80)", None, "1.0 (0x3f80)", "0.5 (0x3f00)", None, 128.0)
+ENVIRONMENT = {
+    "python": "3", "packages": {}, "device": "cpu", "accelerator": None, "commit": None, "tracked_changes": None,
+    "seed": 0, "contract": "c", "candidates": {"k": {"asked": "k", "ran": "k", "launched": None}},
+}  # fmt: skip
+
+
+def passed(law: str = "slicing", pass_: str = "forward", dtype: str = "bf16") -> Verdict:
+    worst = Worst(0.5, "1.0", "1.0")
+    return Verdict(Cell("k", law, pass_, dtype, 30.0), "FI", PASS, 3, 100, worst=worst)
+
+
+def failed(law: str = "padding") -> Verdict:
+    return replace(passed(law), status=FAIL, mismatch=BROKEN, case=CASE)
+
+
+def report(*verdicts: Verdict, **fields: object) -> Report:
+    whole = Report(Settings(), ("k",), verdicts, (), ENVIRONMENT)
+    return replace(whole, **fields)  # type: ignore[arg-type]
+
+
+def certificate(violations: int = 0, *, complete: bool = True) -> dict[str, object]:
+    return {
+        "candidate": "k", "softcap": {"given": "30"}, "dtype": "bf16", "pass": "forward", "complete": complete,
+        "judged": True, "inputs": 65536, "fingerprint": {"0x000": "a b"},
+        "counts": {"violations": {"count": violations}, "correctly_rounded": {"count": 65536}},
+        "worst": {"error": "0.5", "input": {"decimal": "2.0"}},
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("whole", "verdict", "status"),
+    [
+        (report(passed()), "pass", 0),
+        (report(passed(), failed()), "fail", 1),
+        (report(passed(), replace(passed("batch"), status=NOT_RUN, reason="hangs")), "fail", 1),
+        (report(passed(), explored=(Explored("k", "slicing", "forward", 9, 9, failed("slicing")),)), "fail", 1),
+        (report(passed(), certificates=(certificate(1),)), "fail", 1),
+        (report(passed(), certificates=(certificate(complete=False),)), "fail", 1),
+        (report(passed(), complete=False), "incomplete", 1),
+        (report(), "incomplete", 1),
+        (report(replace(passed(), status=NOT_APPLICABLE, reason="no gradient")), "incomplete", 1),
+    ],
+)
+def test_only_a_whole_judgement_without_a_failure_passes(whole, verdict, status):
+    assert (whole.verdict, whole.exit_status) == (verdict, status)
+
+
+def test_the_json_follows_the_schema_and_the_schema_can_refuse():
+    data = json.loads(report(passed(), failed(), certificates=(certificate(),)).dumps())
+    jsonschema.validate(data, SCHEMA)
+    data["laws"][0]["elements"] = 0
+    with pytest.raises(jsonschema.ValidationError, match="0 is less than the minimum"):
+        jsonschema.validate(data, SCHEMA)
+
+
+def test_a_failure_says_everything_once():
+    lines = str(failed()).splitlines()
+    names = [line.split()[0] for line in lines[1:]]
+    assert lines[0] == "FAIL FI padding · forward · bf16 · cap 30.0"
+    assert names == ["what", "index", "input", "got", "want", "ulps", "case", "replay"]
+    assert "1 of 1 elements differ in bits" in lines[1]
+    assert CASE in lines[-2]
+
+
+def test_verdicts_survive_the_way_to_another_process():
+    for verdict in (passed(), failed()):
+        assert Verdict.of_record(json.loads(json.dumps(verdict.record()))) == verdict
+
+
+def test_markdown_fits_a_comment_whatever_fails():
+    many = [replace(failed(), cell=Cell("k", f"law{i}", "forward", "bf16", 30.0)) for i in range(2000)]
+    rendered = markdown(report(*many[:50], *many).as_json())
+    assert len(rendered) <= LIMIT
+    assert "more failures are in report.json" in rendered
+
+
+@pytest.mark.parametrize("render", [lambda r: markdown(r.as_json()), text])
+def test_what_failed_and_what_did_not_run_is_seen(render):
+    not_run = replace(passed("batch"), status=NOT_RUN, reason="it hangs")
+    shown = render(report(passed(), failed(), not_run, certificates=(certificate(7),)))
+    for part in ("FAIL", "padding", "0x3f80", "it hangs", "7"):
+        assert part in shown
