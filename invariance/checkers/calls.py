@@ -48,9 +48,23 @@ def repeat(f: Map, args: Args, pick: Pick) -> Iterator[Claim]:
         f(*others)
         yield Claim(f"the first result, after a call with {label}", got=first, want=kept, of=args)
         yield Claim(f"again, after a call with {label}", got=f(*args), want=kept, of=args)
+    yield from _same_memory(f, args)
+    if len(args) == 2:
+        leaf, y = f.graph(args[0])
+        f.graph(0.5 * torch.cat([line[0], line[0]]))
+        yield Claim("with another forward before the backward", f.gradient(leaf, y, args[1]), kept, of=args)
     other = next(dtype for dtype in (torch.float32, torch.bfloat16) if dtype != args[0].dtype)
     f.under("inference")(args[0].to(other))
     yield Claim(f"again, after a call with {other}", got=f(*args), want=kept, of=args)
+
+
+def _same_memory(f: Map, args: Args) -> Iterator[Claim]:
+    """New numbers where others stood: what is remembered by an address is stale."""
+    held = each(args, plain)
+    f(*held)
+    held[0].mul_(0.5)  # not -1: dx is even in x
+    fresh_memory = each(held, plain)
+    yield Claim("other content in the same memory", got=f(*held), want=f(*fresh_memory), of=fresh_memory)
 
 
 @checker(

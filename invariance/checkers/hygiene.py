@@ -16,6 +16,7 @@ from invariance.checkers import Pick, checker, graphs, refusals
 from invariance.checkers.accuracy import Args
 from invariance.checkers.views import each, flat, plain
 from invariance.judge import Claim
+from oracles.formats import cap_as_fp32
 from oracles.rounding import to_bits
 
 # Hygiene too, in files of their own: what autograd may be asked, and what must be refused.
@@ -74,11 +75,20 @@ def no_aliasing(f: Map, args: Args, pick: Pick) -> Iterator[Claim]:  # noqa: ARG
     kept = first.clone()
     for name, t in zip(("x", "grad_y"), args, strict=False):
         yield Claim(f"the result shares memory with {name}", got=_overlap(first, t), want=False)
+    flat_out = (_barely(args[0], cap_as_fp32(f.cap)), *args[1:])
+    for name, t, result in zip(("x", "grad_y"), flat_out, (f(*flat_out),) * 2, strict=False):
+        label = f"where the cap changes nothing, the result shares memory with {name}"
+        yield Claim(label, got=_overlap(result, t), want=False)
     others = (-args[0], *args[1:])
     for label, again in (("a second call", args), ("a call with -x", others)):
         later = f(*again)
         yield Claim(f"{label} returns the memory of the first result", got=_overlap(first, later), want=False)
         yield Claim(f"the first result after {label}", got=first, want=kept, of=args)
+
+
+def _barely(x: Tensor, cap: float) -> Tensor:
+    """x with every |x/c| so small that y is x and dx is grad_y: there an implementation may hand out its argument."""
+    return torch.copysign(torch.full_like(x, cap * 2.0**-14), x)
 
 
 def _overlap(a: Tensor, b: Tensor) -> bool:

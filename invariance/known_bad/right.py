@@ -109,6 +109,34 @@ def saves_the_output(softcap: float) -> Any:
     return call
 
 
+class _Constant(torch.autograd.Function):
+    """Saves x as it should, and computes the gradient where autograd sees a constant, and refuses to go on from it."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, kernel: Kernel) -> Tensor:
+        ctx.kernel = kernel
+        ctx.save_for_backward(x)
+        return kernel.forward(x, kernel.softcap)
+
+    @staticmethod
+    def backward(ctx: Any, grad_y: Tensor) -> tuple[Tensor, None]:
+        (x,) = ctx.saved_tensors
+        with torch.no_grad():
+            return ctx.kernel.backward(x, grad_y, ctx.kernel.softcap), None
+
+
+@good()
+def gradient_is_a_constant(softcap: float) -> Any:
+    """The gradient carries no graph of its own: asked for a second derivative, autograd itself raises."""
+    kernel = Kernel(softcap)
+
+    def call(x: Tensor) -> Tensor:
+        kernel.check(x)
+        return cast(Tensor, _Constant.apply(x, kernel))  # type: ignore[no-untyped-call]  # torch's
+
+    return call
+
+
 @good()
 def flushes_subnormals(softcap: float) -> Kernel:
     """Where x / c is subnormal the result is a zero of the same sign, as GPU libraries have it."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -99,17 +100,38 @@ def thread_local_mode(softcap: float) -> Kernel:
     return Kernel(softcap, lambda x, c: nudged(capped(x, c), not getattr(_local, "ready", False)))
 
 
+class _SavesOutput(torch.autograd.Function):
+    """Saves y as autograd wants it, and takes the slope from it."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, kernel: Kernel) -> Tensor:
+        y = kernel.forward(x, kernel.softcap)
+        ctx.kernel, ctx.dtype = kernel, x.dtype
+        ctx.save_for_backward(y)
+        return y
+
+    @staticmethod
+    def backward(ctx: Any, grad_y: Tensor) -> tuple[Tensor, None]:
+        t = ctx.saved_tensors[0] / ctx.kernel.softcap
+        return (grad_y * (1 - t * t)).to(ctx.dtype), None
+
+
 @wrong(bugs=(97,), must={"checkpointing"})
-def under_recomputation(softcap: float) -> Kernel:
-    """Inside the backward, where activation checkpointing runs the forward again, another kernel runs."""
+def under_recomputation(softcap: float) -> Any:
+    """Inside the backward, where checkpointing runs the forward again for what was saved, another kernel runs."""
 
     def forward(x: Tensor, c: float) -> Tensor:
-        return nudged(capped(x, c), torch._C._current_graph_task_id() != -1)
+        y = capped(x, c)
+        inside = torch._C._current_graph_task_id() != -1
+        return (y.view(torch.int32) - 4 * (inside & (y.abs() > 2.0**-100)).int()).view(torch.float32)
 
-    def backward(x: Tensor, g: Tensor, c: float) -> Tensor:
-        return gradient(x, g, c)
+    kernel = Kernel(softcap, forward)
 
-    return Kernel(softcap, forward, backward)
+    def call(x: Tensor) -> Tensor:
+        kernel.check(x)
+        return cast(Tensor, _SavesOutput.apply(x, kernel))  # type: ignore[no-untyped-call]  # torch's
+
+    return call
 
 
 @wrong(bugs=(97, 69), must={"saved_tensor_hooks"})
