@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import NoReturn
 
-from invariance.commands import check, compare, laws, merge, replay, sweep
+from invariance.commands import check, compare, fuzz, laws, merge, replay, sweep
 from invariance.usage import UsageError
 
 
@@ -26,6 +26,7 @@ COMMANDS = {
     "check": check,
     "laws": laws,
     "replay": replay,
+    "fuzz": fuzz,
     "sweep": sweep,
     "merge": merge,
     "compare": compare,

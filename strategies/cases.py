@@ -204,7 +204,7 @@ def drawn(strategy: st.SearchStrategy[Any], *, examples: int, seed: int) -> list
         suppress_health_check=list(HealthCheck),
         verbosity=Verbosity.quiet,
     )
-    seeded(seed)(quiet(given(strategy)(lambda example: found.setdefault(example))))()
+    seeded(seed)(quiet(given(strategy)(found.setdefault)))()
     return list(found)
 
 

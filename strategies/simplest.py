@@ -5,6 +5,7 @@ A cap's names are its shortest decimal, a power of two, one step beside one, and
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Callable, Iterator
 from typing import Final
@@ -115,10 +116,8 @@ def _decimals(value: float) -> Iterator[float]:
         ten = digits - 1 - math.floor(math.log10(value))
         nearest = round(value * 10.0**ten)
         for figures in range(nearest - 3, nearest + 4):
-            try:
+            with contextlib.suppress(ValueError):  # below FP32, or above it
                 yield as_fp32(float(f"{figures}e{-ten}"))
-            except ValueError:  # below FP32, or above it
-                continue
 
 
 def _least(cap: int, attempt: Callable[[Cap], bool]) -> int:

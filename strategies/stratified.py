@@ -34,7 +34,7 @@ def stratified(cap: float, seed: int, count: int, device: torch.device | str = "
         _seams(draw),
         _plain(device),
     ]
-    return torch.unique(torch.cat(points))
+    return torch.cat(points).sort().values.unique_consecutive()
 
 
 def _strata(draw: Draw, low: int, high: int) -> Tensor:

@@ -10,6 +10,7 @@ from typing import Any
 from invariance.candidate import PASSES
 from invariance.checkers import load_laws
 from invariance.environment import NoSuchDevice, resolve_device
+from invariance.fuzz import corpus
 from invariance.process import Job, run_job
 from invariance.usage import UsageError
 from strategies.case import Case
@@ -21,7 +22,7 @@ _KEYS = ("candidate", "law", "pass", "case")
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The command's flags."""
     parser.add_argument(
-        "recipe", metavar="CASE", help="the JSON that a report's replay line holds, or a file of such lines"
+        "recipe", metavar="CASE", help="the JSON that a report's replay line holds, or a file of such lines: a corpus"
     )
     parser.add_argument("--candidate", help="judge this candidate on the case instead")
     parser.add_argument("--timeout", type=float, default=60.0, metavar="S", help="seconds (default: 60)")
@@ -57,6 +58,8 @@ def _read(text: str) -> dict[str, Any]:
         raise UsageError(f"pass {recipe['pass']!r} is unknown: there are {', '.join(PASSES)}")
     try:
         Case.loads(json.dumps(recipe["case"]))
+        if corpus.is_line(recipe):
+            corpus.check(recipe)
     except ValueError as error:
         raise UsageError(f"the case cannot be built: {error}") from error
     return recipe
@@ -67,19 +70,27 @@ def _replay(recipe: dict[str, Any], options: argparse.Namespace) -> int:
         device = resolve_device(recipe.get("device", "cpu"))
     except NoSuchDevice as error:
         raise UsageError(str(error)) from error
+    outcome = run_job(_job(recipe, options.candidate or recipe["candidate"], device, options.timeout))
+    if outcome.kind == "done":
+        verdict = outcome.value[0] if corpus.is_line(recipe) else outcome.value
+        print(verdict)
+        return 1 if verdict.failed else 0
+    if outcome.kind == "raised":
+        raise UsageError((outcome.failure or "").strip().splitlines()[-1].partition(": ")[2])
+    print(f"FAIL {recipe['law']} · {recipe['pass']}: {outcome.failure}")
+    return 1
+
+
+def _job(recipe: dict[str, Any], spec: str, device: str, timeout: float) -> Job:
+    """A line of a corpus has a history of caps before its own; the rest is one law on one case."""
+    if corpus.is_line(recipe):
+        return corpus.job(recipe, spec, device, timeout)
     kwargs = {
-        "spec": options.candidate or recipe["candidate"],
+        "spec": spec,
         "law": recipe["law"],
         "pass_": recipe["pass"],
         "case": Case.loads(json.dumps(recipe["case"])).dumps(),
         "device": device,
         "rounding": recipe.get("rounding", "once"),
     }
-    outcome = run_job(Job("invariance.run:judge_text", kwargs, options.timeout))
-    if outcome.kind == "done":
-        print(outcome.value)
-        return 1 if outcome.value.failed else 0
-    if outcome.kind == "raised":
-        raise UsageError((outcome.failure or "").strip().splitlines()[-1].partition(": ")[2])
-    print(f"FAIL {recipe['law']} · {recipe['pass']}: {outcome.failure}")
-    return 1
+    return Job("invariance.run:judge_text", kwargs, timeout)

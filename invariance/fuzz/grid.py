@@ -19,7 +19,8 @@ SAMPLE = 1 << 17  # magnitudes of FP32 for a cap: 2^18 inputs
 class Grid:
     """Inputs in the order: every magnitude positive, then every one negative.
 
-    positive: the magnitudes as numbers of `dtype`, 1-D; both: all inputs; special: indices of infinity among them; nan: of NaN.
+    positive: the magnitudes as numbers of `dtype`, 1-D; both: all inputs; special: indices of infinity among the
+    magnitudes; nan: of NaN.
     """
 
     def __init__(self, dtype: str, patterns: Tensor) -> None:
@@ -69,8 +70,9 @@ def whole(dtype: str, device: str) -> Grid:
 def sample(cap: float, seed: int, device: str) -> Iterator[Grid]:
     """At least 2^18 inputs of FP32 for a cap, in blocks: every stretch of the format and every seam."""
     block = BLOCK if device == "cpu" else 1 << 24
-    for patterns in stratified(cap, seed, SAMPLE, device).split(block):
-        yield Grid("fp32", patterns)
+    patterns = stratified(cap, seed, SAMPLE, device)
+    for start in range(0, patterns.numel(), block):
+        yield Grid("fp32", patterns[start : start + block])
 
 
 def grids(dtype: str, cap: float, seed: int, device: str) -> Iterator[Grid]:

@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import json
 import warnings
-from dataclasses import dataclass, field
-
-import torch
-from torch import Tensor
+from dataclasses import dataclass, field, replace
 
 from invariance import process
 from invariance.candidate import Candidate, CandidateRaised, load
-from invariance.fuzz.asked import Asked
+from invariance.fuzz.asked import NUMBER, Asked
 from invariance.fuzz.grid import Grid, grids
 from invariance.fuzz.scan import LAW, Part, scan
-from oracles.rounding import to_bits
+from invariance.sweep.api import sweep
+from invariance.sweep.certificate import Certificate, Found
 from oracles.tolerances import load_contract
 from strategies.caps import as_fp32, fp32_bits
 
 RAISED = "raised"
+REMEMBERED = 512  # caps before a failure that are kept with it
 
 
 @dataclass(frozen=True)
@@ -48,7 +47,8 @@ class Point:
 class Broken:
     """A law broken at a cap. before: how many caps the process had seen; wrong of total elements of one grid.
 
-    kind: "wrong", "raised", "crashed" or "timed out"; reason: in words, for all but the first.
+    kind: "wrong", "raised", "crashed" or "timed out"; reason: in words, for all but the first. inputs: magnitudes known
+    to fail, where they are not among those of `grids`.
     """
 
     law: str
@@ -60,6 +60,7 @@ class Broken:
     kind: str = "wrong"
     reason: str | None = None
     before: tuple[Asked, ...] = ()
+    inputs: tuple[int, ...] = ()
 
 
 @dataclass
@@ -91,35 +92,25 @@ def run_round(subject: Subject, caps: list[Asked]) -> list[Judged]:
     candidate = candidate_of(subject)
     found = []
     for asked in caps:
-        process.announce(json.dumps(asked.record()))
         found.append(judge_cap(candidate, subject, asked))
         _seen.append(asked)
     return found
 
 
 def judge_cap(candidate: Candidate, subject: Subject, asked: Asked) -> Judged:
-    """Every grid of every dtype at one cap."""
+    """Every grid of every dtype at one cap; on an accelerator all FP32 inputs of the forward pass besides."""
     judged = Judged(asked)
-    broken: dict[tuple[str, str, str], Broken] = {}
     for dtype in subject.dtypes:
-        for grid in grids(dtype, as_fp32(asked.cap), subject.seed, subject.device):
-            try:
-                parts = parts_of(candidate, subject, asked, grid)
-            except CandidateRaised as error:
-                broken[LAW, RAISED, dtype] = Broken(
-                    LAW, subject.passes[-1], dtype, asked, kind=RAISED, reason=str(error), before=tuple(_seen)
-                )
-                break
-            for part in parts:
-                _take(judged, grid, part)
-                if part.wrong.numel():
-                    key = (part.law, part.pass_, dtype)
-                    earlier = broken.get(key)
-                    wrong, total = (earlier.wrong, earlier.total) if earlier else (0, 0)
-                    broken[key] = Broken(
-                        *key, asked, wrong + part.wrong.numel(), total + part.elements, before=tuple(_seen)
-                    )
-    judged.broken = list(broken.values())
+        process.announce(json.dumps([asked.record(), dtype]))
+        try:
+            for grid in grids(dtype, as_fp32(asked.cap), subject.seed, subject.device):
+                for part in parts_of(candidate, subject, asked, grid):
+                    _take(judged, grid, part)
+            if dtype == "fp32" and subject.device != "cpu" and asked.form == NUMBER and "forward" in subject.passes:
+                _take_every(judged, sweep(candidate, asked.cap, device=subject.device))
+        except CandidateRaised as error:
+            broken = Broken(LAW, subject.passes[-1], dtype, asked, kind=RAISED, reason=str(error))
+            judged.broken.append(replace(broken, before=tuple(_seen[-REMEMBERED:])))
     return judged
 
 
@@ -140,41 +131,38 @@ def _take(judged: Judged, grid: Grid, part: Part) -> None:
     judged.elements += part.elements
     judged.flushed += part.flushed
     judged.escalated += part.escalated
-    if part.law == LAW and (part.pass_ not in judged.worst or part.error > judged.worst[part.pass_].error):
-        judged.worst[part.pass_] = Point(float(f"{part.error:.6g}"), grid.dtype, grid.pattern(part.at))
+    if part.law == LAW:
+        _keep_worst(judged, part.pass_, Point(part.error, grid.dtype, grid.pattern(part.at)))
+    if part.wrong.numel():
+        before = tuple(_seen[-REMEMBERED:])
+        total = (part.wrong.numel(), part.elements)
+        _keep_broken(judged, Broken(part.law, part.pass_, grid.dtype, judged.asked, *total, before=before))
 
 
-@dataclass(frozen=True)
-class Element:
-    """One failing element: the bits of x and of what was got, the upstream gradient in FP32 bits."""
-
-    x: int
-    got: int
-    out_dtype: str
-    grad_y: int | None
-    wrong: int
-    total: int
-
-
-def simplest_element(grid: Grid, part: Part) -> Element:
-    """Of the failing elements the one that a person recognises: few digits, near 1, positive."""
-    x = grid.both[part.wrong]
-    order = torch.argsort(_plainness(x), stable=True)
-    index = int(part.wrong[order[0]])
-    grad_y = None if part.grad_y is None else int(to_bits(part.grad_y[index].to(torch.float32))) & 0xFFFFFFFF
-    width = 8 * part.got.element_size()
-    got = int(to_bits(part.got[index])) & ((1 << width) - 1)
-    name = {torch.float16: "fp16", torch.bfloat16: "bf16", torch.float32: "fp32"}[part.got.dtype]
-    return Element(grid.pattern(index), got, name, grad_y, part.wrong.numel(), part.elements)
+def _take_every(judged: Judged, certificate: Certificate) -> None:
+    """What a sweep of all FP32 inputs found in the forward pass."""
+    judged.elements += certificate.inputs
+    judged.flushed += certificate.count("flushed")
+    judged.escalated += certificate.count("escalated")
+    if certificate.worst is not None:
+        _keep_worst(judged, "forward", Point(certificate.worst.error, "fp32", certificate.worst.pattern))
+    wrong = certificate.counts.get("violations", Found())
+    if wrong.count:
+        inputs = tuple(sorted({pattern & (certificate.sign - 1) for pattern in wrong.first}))
+        total, before = (wrong.count, certificate.inputs), tuple(_seen[-REMEMBERED:])
+        _keep_broken(judged, Broken(LAW, "forward", "fp32", judged.asked, *total, before=before, inputs=inputs))
 
 
-def _plainness(x: Tensor) -> Tensor:
-    """Less is plainer: significant bits first, then distance of the exponent from 0, then the sign. int64."""
-    value = x.to(torch.float32)
-    bits = value.view(torch.int32).to(torch.int64)
-    fraction = bits & 0x7FFFFF
-    last = (fraction & -fraction).clamp(min=1).to(torch.float64).log2().to(torch.int64)
-    digits = torch.where(fraction == 0, 0, 23 - last)
-    exponent = (((bits >> 23) & 0xFF) - 127).abs()
-    plain = digits * 4096 + exponent * 4 + (bits < 0)
-    return torch.where(value.isfinite() & (value != 0), plain, 1 << 20)
+def _keep_worst(judged: Judged, pass_: str, point: Point) -> None:
+    if pass_ not in judged.worst or point.error > judged.worst[pass_].error:
+        judged.worst[pass_] = replace(point, error=float(f"{point.error:.6g}"))
+
+
+def _keep_broken(judged: Judged, broken: Broken) -> None:
+    """One for each law, pass and dtype: the blocks of a sample are added up."""
+    for place, other in enumerate(judged.broken):
+        if (other.law, other.pass_, other.dtype) == (broken.law, broken.pass_, broken.dtype):
+            wrong, total = other.wrong + broken.wrong, other.total + broken.total
+            judged.broken[place] = replace(other, wrong=wrong, total=total, inputs=other.inputs or broken.inputs)
+            return
+    judged.broken.append(broken)

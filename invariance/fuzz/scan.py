@@ -30,9 +30,8 @@ LAW, MODE_LAW = "exact_value", "grad_mode"
 class Part:
     """What one pass over one grid gave.
 
-    wrong: indices into `grid.x` of results that break the law, ascending; `got`, `grad_y`: those of the whole grid, kept
-    for the failing ones. error: the worst accepted one, before the last rounding; forward in FP32 ulp beyond the
-    contract's floor of c * 2^-149, gradient in units of 2^-24 * |grad_y|. at: its index.
+    wrong: indices into `grid.both` of results that break the law, ascending; got, grad_y: of the whole grid. error: the
+    worst proven one, before the last rounding; forward in FP32 ulp beyond the contract's floor of c * 2^-149, gradient in units of 2^-24 * |grad_y|. at: its index.
     """
 
     law: str
@@ -50,8 +49,8 @@ class Part:
 def scan(f: Map, grid: Grid, contract: Contract, *, passes: tuple[str, ...], grads: str) -> list[Part]:
     """The parts of a grid: forward, its bits again under no_grad, and where asked for the gradient.
 
-    `f` is a map of any pass. passes: of "forward", "inference", "backward". grads: "ones" or "hashed". Raises CandidateRaised when
-    the candidate does, or returns what no contract knows.
+    `f` is a map of any pass. passes: of "forward", "inference", "backward". grads: "ones" or "hashed". Raises
+    CandidateRaised when the candidate does, or returns what no contract knows.
     """
     parts = []
     leaf, y = f.graph(grid.tensor()) if "backward" in passes else (None, f.under("forward")(grid.tensor()))
@@ -73,7 +72,8 @@ def scan(f: Map, grid: Grid, contract: Contract, *, passes: tuple[str, ...], gra
 
 def _fit(result: Tensor, grid: Grid) -> Tensor:
     if result.shape != (grid.elements,) or result.dtype not in FORMATS:
-        raise CandidateRaised(f"returned {tuple(result.shape)} {result.dtype} for {(grid.elements,)} {grid.tensor_dtype}")
+        got = f"{tuple(result.shape)} {result.dtype}"
+        raise CandidateRaised(f"returned {got} for {(grid.elements,)} {grid.tensor_dtype}")
     return result.contiguous()
 
 

@@ -1,0 +1,190 @@
+"""fuzz: new caps by the thousand, each with whole domains of inputs."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+from invariance.candidate import CandidateNotLoadable
+from invariance.environment import NoSuchDevice, resolve_device
+from invariance.fuzz import corpus, report
+from invariance.fuzz.campaign import Campaign, Limits, ignored
+from invariance.fuzz.findings import Finding
+from invariance.fuzz.rounds import Subject
+from invariance.fuzz.schedule import CAMPAIGNS, Schedule
+from invariance.usage import UsageError
+from strategies.campaign import CapRange
+from strategies.caps import HIGHEST, LOWEST, as_fp32
+
+HELP = "look for caps at which a kernel is wrong: many caps, each with whole domains of inputs"
+DEFAULT_MINUTES = 1.0
+TICK = 0.2  # seconds between two progress lines
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The command's flags."""
+    parser.add_argument(
+        "--candidate",
+        default="registry",
+        metavar="SPEC",
+        help="pkg.mod:attr, path/file.py:attr or a short name (default: registry)",
+    )
+    parser.add_argument(
+        "--campaign",
+        default=CAMPAIGNS[0],
+        help=f"{', '.join(CAMPAIGNS)}: families, Hypothesis and neighbourhoods of the worst; or every BF16 cap",
+    )
+    parser.add_argument(
+        "--softcap-range",
+        metavar="LO:HI",
+        help="caps to draw from (default: 2^-60 to 2^60, the judged domain; what lies outside is reported apart)",
+    )
+    length = parser.add_mutually_exclusive_group()
+    length.add_argument("--minutes", metavar="M", help=f"how long (default: {DEFAULT_MINUTES:g})")
+    length.add_argument("--examples", metavar="N", help="how many caps, whatever the time")
+    parser.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda:i (default: auto)")
+    parser.add_argument("--seed", default="0", metavar="N", help="of every draw (default: 0)")
+    parser.add_argument("--shard", default="1/1", metavar="K/N", help="part K of N of the campaign")
+    parser.add_argument("--jobs", metavar="N", help="child processes at a time (default: cores, one on a GPU)")
+    parser.add_argument(
+        "--timeout", default="60", metavar="S", help="seconds that a round of caps may take (default: 60)"
+    )
+    parser.add_argument(
+        "--corpus", type=Path, metavar="FILE", help="append each failure there, a line of JSON, for replay"
+    )
+    parser.add_argument("--report", type=Path, metavar="DIR", help="write fuzz.json and fuzz.md there")
+    parser.add_argument("--json", action="store_true", help="the JSON report on standard output, and nothing else")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Search, deliver the report, and give the exit status."""
+    campaign = read(options)
+    try:
+        campaign.run()
+    except CandidateNotLoadable as error:
+        raise UsageError(str(error)) from error
+    except KeyboardInterrupt:  # before the first round
+        campaign.interrupted = True
+    if sys.stderr.isatty():
+        print("\r\x1b[2K", end="", file=sys.stderr)
+    made = report.as_json(campaign)
+    if options.report is not None:
+        try:
+            report.write(made, options.report)
+        except OSError as error:
+            raise UsageError(f"--report {options.report}: {error.strerror}") from error
+    print(report.dumps(made) if options.json else report.text(made), end="")
+    if campaign.interrupted:
+        print("softcap-verify: interrupted; the report is incomplete", file=sys.stderr)
+        return 130
+    return 0 if made["verdict"].startswith("nothing") else 1
+
+
+def read(options: argparse.Namespace) -> Campaign:
+    """The campaign that the options ask for; raises UsageError."""
+    if options.campaign not in CAMPAIGNS:
+        raise UsageError(f"--campaign {options.campaign!r} is unknown: there are {', '.join(CAMPAIGNS)}")
+    try:
+        device = resolve_device(options.device)
+    except NoSuchDevice as error:
+        raise UsageError(f"--{error}") from error
+    if options.report is not None and options.report.exists() and not options.report.is_dir():
+        raise UsageError(f"--report {options.report} is a file, not a folder")
+    _check_corpus(options.corpus)
+    exhaustive = options.campaign == "bf16xbf16"
+    seed = _whole("--seed", options.seed, least=0)
+    subject = Subject(options.candidate, device, seed, ("bf16",) if exhaustive else Subject.dtypes)
+    within = _range(options.softcap_range)
+    schedule = Schedule(options.campaign, within, seed, _shard(options.shard))
+    cores = 1 if device != "cpu" else os.cpu_count() or 1
+    endless = options.examples is not None or (exhaustive and options.minutes is None)
+    limits = Limits(
+        None if endless else 60.0 * _number("--minutes", options.minutes),
+        _whole("--examples", options.examples, least=1) if options.examples is not None else None,
+        _number("--timeout", options.timeout),
+        _whole("--jobs", options.jobs, least=1) if options.jobs else cores,
+    )
+    return Campaign(subject, schedule, limits, _Line().show, _kept(options.corpus))
+
+
+def _check_corpus(path: Path | None) -> None:
+    """A corpus that cannot be written is refused before the search, not after it."""
+    if path is None:
+        return
+    if path.is_dir():
+        raise UsageError(f"--corpus {path} is a folder, not a file")
+    try:
+        path.open("a", encoding="utf-8").close()
+    except OSError as error:
+        raise UsageError(f"--corpus {path}: {error.strerror}") from error
+
+
+def _kept(path: Path | None) -> Callable[[Finding], None]:
+    return ignored if path is None else partial(corpus.append, path)
+
+
+class _Line:
+    """The progress line: rewritten in place, on a terminal only."""
+
+    def __init__(self) -> None:
+        self._next = 0.0
+
+    def show(self, campaign: Campaign) -> None:
+        """Caps done, inputs judged, inputs per second, worst so far."""
+        if not sys.stderr.isatty() or time.monotonic() < self._next:
+            return
+        self._next = time.monotonic() + TICK
+        first = {pass_: rows[0] for pass_, rows in sorted(campaign.worst.items()) if rows}
+        worst = [f"worst {pass_} {error:.4g} at {judged.asked}" for pass_, (error, judged) in first.items()]
+        parts = [
+            f"{campaign.caps + campaign.outside:,} caps",
+            f"{campaign.inputs:,} inputs",
+            f"{campaign.rate():.3g}/s",
+            *worst,
+            f"{len(campaign.findings)} failures",
+        ]
+        print(f"\r\x1b[2K{', '.join(parts)}", end="", file=sys.stderr, flush=True)
+
+
+def _range(text: str | None) -> CapRange:
+    if text is None:
+        return CapRange(LOWEST, HIGHEST)
+    low, colon, high = text.partition(":")
+    try:
+        ends = [as_fp32(float.fromhex(end) if "0x" in end else float(end)) for end in (low, high)]
+        assert colon
+        return CapRange(*ends)
+    except (ValueError, OverflowError, AssertionError):
+        raise UsageError(
+            f"--softcap-range {text!r} is not LO:HI: give two caps, finite and positive in FP32, the lower one first"
+        ) from None
+
+
+def _shard(text: str) -> tuple[int, int]:
+    number, _, of = text.partition("/")
+    if not (number.isascii() and number.isdigit() and of.isascii() and of.isdigit() and 1 <= int(number) <= int(of)):
+        raise UsageError(f"--shard {text!r} is not K/N with K from 1 to N, such as 1/4")
+    return int(number), int(of)
+
+
+def _whole(flag: str, text: str, *, least: int) -> int:
+    if not text.isascii() or not text.isdigit() or int(text) < least:
+        raise UsageError(f"{flag} {text!r} is not a whole number of at least {least}")
+    return int(text)
+
+
+def _number(flag: str, text: str | None) -> float:
+    if text is None:
+        return DEFAULT_MINUTES
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value < 1e6:
+        raise UsageError(f"{flag} {text!r} is not a number above 0")
+    return value

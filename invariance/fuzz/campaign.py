@@ -1,0 +1,220 @@
+"""A campaign: rounds in children, until the time or the caps are spent; what breaks is explained as it comes."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from invariance import environment
+from invariance.candidate import CandidateNotLoadable, display_name
+from invariance.fuzz.asked import Asked
+from invariance.fuzz.bounds import forward_bound
+from invariance.fuzz.findings import Explainer, Finding
+from invariance.fuzz.rounds import Broken, Judged, Subject
+from invariance.fuzz.scan import LAW
+from invariance.fuzz.schedule import Schedule
+from invariance.process import Job, Outcome, run_job, run_jobs
+from oracles.formats import cap_as_fp32
+from oracles.tolerances import load_contract
+
+Progress = Callable[["Campaign"], None]
+
+SHOWN = 16  # worst caps of a pass that are kept
+LISTED = 5  # caps named with a finding
+GRADIENT_UNITS = 6.0
+
+
+def unseen(campaign: Campaign) -> None:
+    """No progress line."""
+
+
+def ignored(finding: Finding) -> None:
+    """Nobody is told of a finding before the report."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """When a campaign ends (seconds or caps, whichever is given first reached), and what a round may take."""
+
+    seconds: float | None = None
+    caps: int | None = None
+    timeout: float = 60.0
+    workers: int = 1
+
+
+@dataclass
+class Campaign:
+    """A campaign and what it found; `finish` may be called at any time.
+
+    judged: caps done in the judged domain and outside it; worst: by pass, (error, Judged) with the largest error first.
+    """
+
+    subject: Subject
+    schedule: Schedule
+    limits: Limits
+    progress: Progress = unseen
+    on_finding: Callable[[Finding], None] = ignored
+    probe: dict[str, Any] = field(default_factory=dict)
+    caps: int = 0
+    outside: int = 0
+    inputs: int = 0
+    flushed: int = 0
+    escalated: int = 0
+    seconds: float = 0.0
+    worst: dict[str, list[tuple[float, Judged]]] = field(default_factory=dict)
+    findings: list[Finding] = field(default_factory=list)
+    apart: list[Broken] = field(default_factory=list)
+    complete: bool = False
+    interrupted: bool = False
+    _asked: int = 0
+    _started: float = 0.0
+    _times: dict[tuple[str, str, str], int] = field(default_factory=dict)
+    _lost: list[Job] = field(default_factory=list)
+
+    @property
+    def found(self) -> bool:
+        """Whether anything that is judged broke."""
+        return bool(self.findings)
+
+    def run(self) -> None:
+        """Everything; raises CandidateNotLoadable. An interrupt ends it, and is noted."""
+        self.prepare()
+        self._started = time.monotonic()
+        try:
+            for outcome in run_jobs(self._jobs(), workers=self.limits.workers):
+                self.receive(outcome)
+                self.seconds = time.monotonic() - self._started
+                self.progress(self)
+            self.complete = True
+        except KeyboardInterrupt:
+            self.interrupted = True
+        self.seconds = time.monotonic() - self._started
+
+    def prepare(self) -> None:
+        """Ask what the candidate is; raises CandidateNotLoadable for what cannot be loaded or has one cap only."""
+        kwargs = {"subject": self.subject}
+        outcome = run_job(Job("invariance.fuzz.probing:probed", kwargs, 120.0))
+        if outcome.kind != "done":
+            raise CandidateNotLoadable(f"candidate {self.subject.spec!r}: {_last(outcome.failure)}")
+        self.probe = outcome.value
+        if "unloadable" in self.probe:
+            raise CandidateNotLoadable(self.probe["unloadable"])
+        if self.probe["fixed_cap"] is not None:
+            raise CandidateNotLoadable(
+                f"candidate {self.subject.spec!r} is configured with its own cap, {self.probe['fixed_cap']!r}: "
+                "give its class, a factory or a function of (x, cap)"
+            )
+        if not self.probe["differentiable"]:
+            self.subject = replace(self.subject, passes=tuple(p for p in self.subject.passes if p != "backward"))
+        self.schedule.tensors = self.probe["tensors"]
+
+    def _jobs(self) -> Iterator[Job]:
+        for caps in self.schedule:
+            yield from self._again_lost()
+            room = len(caps) if self.limits.caps is None else self.limits.caps - self._asked
+            if room <= 0 or self._late():
+                break
+            self._asked += min(len(caps), room)
+            yield self._job(caps[:room])
+        yield from self._again_lost()
+
+    def _late(self) -> bool:
+        return self.limits.seconds is not None and time.monotonic() - self._started >= self.limits.seconds
+
+    def _again_lost(self) -> Iterator[Job]:
+        """The caps of a round that a child did not come to, without the one that killed it."""
+        while self._lost:
+            yield self._lost.pop()
+
+    def _job(self, caps: list[Asked]) -> Job:
+        return Job("invariance.fuzz.rounds:run_round", {"subject": self.subject, "caps": caps}, self.limits.timeout)
+
+    # --- results ------------------------------------------------------------------------------------------------------
+
+    def receive(self, outcome: Outcome) -> None:
+        """Take what became of a round."""
+        if outcome.kind == "done":
+            for judged in outcome.value:
+                self._take(judged)
+            return
+        caps: list[Asked] = outcome.job.kwargs["caps"]
+        asked, dtype = caps[0], self.subject.dtypes[0]
+        if outcome.announced is not None:
+            record, dtype = json.loads(outcome.announced)
+            asked = Asked.of_record(record)
+        place = [a.record() for a in caps].index(asked.record())
+        if caps[place + 1 :]:
+            self._lost.append(self._job(caps[place + 1 :]))
+        if caps[:place]:  # judged, and lost with the child
+            self._lost.append(self._job(caps[:place]))
+        broken = Broken(
+            LAW, self.subject.passes[0], dtype, asked, kind=outcome.kind, reason=_last(outcome.failure)
+        )
+        self._take(Judged(asked, 1, broken=[broken]))
+
+    def _take(self, judged: Judged) -> None:
+        inside = load_contract().judges_cap(cap_as_fp32(judged.asked.cap))
+        self.caps, self.outside = self.caps + inside, self.outside + (not inside)
+        self.inputs += judged.elements
+        self.flushed += judged.flushed
+        self.escalated += judged.escalated
+        # One dtype speaks for the others: a cap that is wrong is mostly wrong in all of them.
+        for broken in {(b.law, b.pass_, b.kind): b for b in reversed(judged.broken)}.values():
+            self._broken(broken) if inside else self.apart.append(replace(broken, before=()))
+        if not inside:
+            return
+        for pass_, point in judged.worst.items() if not judged.broken else ():
+            kept = [*self.worst.get(pass_, []), (point.error, judged)]
+            self.worst[pass_] = sorted(kept, key=lambda pair: -pair[0])[:SHOWN]
+        self.schedule.learn(judged.asked.cap, self._score(judged))
+
+    def _score(self, judged: Judged) -> float:
+        """The larger of both errors as a share of what is allowed."""
+        shares = [0.0]
+        for pass_, point in judged.worst.items():
+            allowed = GRADIENT_UNITS if pass_ == "backward" else forward_bound(judged.asked.cap)
+            shares.append(point.error / allowed)
+        return max(shares)
+
+    def _broken(self, broken: Broken) -> None:
+        """Make failure 1, 2, 4, 8, ... of a law and pass small, and count the others: most have one cause."""
+        key = (broken.law, broken.pass_, broken.kind)
+        times = self._times[key] = self._times.get(key, 0) + 1
+        known = [f for f in self.findings if (f.verdict.cell.law, f.verdict.cell.pass_) == key[:2]]
+        if times & (times - 1) or (times > 1 and self._late()):
+            self._count(known[-1], broken)
+            return
+        finding = Explainer(self.subject, self.schedule.within, self.limits.timeout).explain(broken)
+        same = next((f for f in self.findings if f.same(finding)), None)
+        if same is not None:
+            self._count(same, broken)
+            return
+        self.findings.append(finding)
+        self.on_finding(finding)
+
+    def _count(self, finding: Finding, broken: Broken) -> None:
+        place = self.findings.index(finding)
+        seen = finding.seen_at
+        if len(seen) < LISTED and str(broken.asked) not in seen:
+            seen = (*seen, str(broken.asked))
+        self.findings[place] = replace(finding, seen_at=seen, times=finding.times + 1)
+
+    def environment(self) -> dict[str, Any]:
+        """Provenance; nothing in it is compared between two reports."""
+        described = environment.describe(
+            self.subject.device, self.schedule.seed, {display_name(self.subject.spec): self.probe or {"ran": None}}
+        )
+        return {**described, "workers": self.limits.workers, "cores": os.cpu_count()}
+
+    def rate(self) -> float:
+        """Inputs per second so far."""
+        return self.inputs / self.seconds if self.seconds > 0 and math.isfinite(self.seconds) else 0.0
+
+
+def _last(failure: str | None) -> str:
+    return (failure or "failed").strip().splitlines()[-1].strip()

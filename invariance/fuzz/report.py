@@ -1,0 +1,189 @@
+"""What a campaign found, as JSON (the source), Markdown, and text for a terminal."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from invariance.candidate import display_name
+from invariance.fuzz.bounds import TANH_ULPS, forward_bound, implied_tanh, significand
+from invariance.fuzz.campaign import Campaign
+from invariance.fuzz.findings import Finding
+from invariance.fuzz.rounds import Judged
+from invariance.report.markdown import table
+from strategies.caps import as_fp32
+from strategies.dtypes import FORMATS
+
+SCHEMA_VERSION = 1
+APART = 64  # rows of what broke outside the judged domain
+EXPLAINED = (
+    "No cap listed here broke a law. A correct kernel whose tanh is within T ulp stays within 0.5 + m · (0.5 + T) FP32 "
+    f"ulp, m the significand of the cap; `bound` is that for T = {TANH_ULPS:g}, and half an ulp more beside a power of "
+    "two. `T` is the tanh that the error would take: where it is alike, the caps are merely unlucky; where it is larger "
+    "at a few, look at the kernel there."
+)
+TITLES = {
+    "forward": "Forward: FP32 ulp before the last rounding",
+    "backward": "Gradient: units of 2^-24 of abs(grad_y)",
+}
+
+
+def as_json(campaign: Campaign) -> dict[str, Any]:
+    """The report as plain data; outside `timing` and `environment` it is the same for the same caps."""
+    schedule, limits = campaign.schedule, campaign.limits
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "campaign": schedule.campaign,
+        "candidate": display_name(campaign.subject.spec),
+        "verdict": verdict(campaign),
+        "complete": campaign.complete,
+        "settings": {
+            "softcap_range": [schedule.within.low.hex(), schedule.within.high.hex()],
+            "seed": schedule.seed,
+            "shard": list(schedule.shard),
+            "dtypes": list(campaign.subject.dtypes),
+            "passes": list(campaign.subject.passes),
+            "tensor_caps": schedule.tensors,
+            "device": campaign.subject.device,
+            "seconds": limits.seconds,
+            "examples": limits.caps,
+        },
+        "totals": {
+            "caps": campaign.caps,
+            "outside": campaign.outside,
+            "inputs": campaign.inputs,
+            "flushed": campaign.flushed,
+            "escalated": campaign.escalated,
+            "drawn": dict(sorted(schedule.kinds.items())),
+            "rounds": [list(round_) for round_ in schedule.rounds],
+        },
+        "worst": {p: [_worst(p, judged) for _, judged in rows] for p, rows in sorted(campaign.worst.items())},
+        "failures": [_failure(finding) for finding in campaign.findings],
+        "outside": [
+            {"law": b.law, "pass": b.pass_, "dtype": b.dtype, "cap": b.asked.record(), "kind": b.kind,
+             "wrong": b.wrong, "of": b.total, "reason": b.reason} for b in campaign.apart[:APART]
+        ],
+        "timing": {
+            "seconds": round(campaign.seconds, 3),
+            "caps_per_second": round((campaign.caps + campaign.outside) / max(campaign.seconds, 1e-9), 2),
+            "inputs_per_second": round(campaign.rate()),
+        },
+        "environment": campaign.environment(),
+    }  # fmt: skip
+
+
+def verdict(campaign: Campaign) -> str:
+    """found, nothing found, or incomplete where nothing was found before an interrupt, or nothing judged at all."""
+    if campaign.found:
+        return "found"
+    if campaign.interrupted or campaign.caps + campaign.outside == 0:
+        return "incomplete"
+    return "nothing found" if campaign.caps else "nothing judged: every cap is outside the judged domain"
+
+
+def _worst(pass_: str, judged: Judged) -> dict[str, Any]:
+    point, cap = judged.worst[pass_], judged.asked.cap
+    row = {
+        "cap": judged.asked.record(),
+        "spelled": str(judged.asked),
+        "significand": significand(cap),
+        "error": point.error,
+        "dtype": point.dtype,
+        "x": f"0x{point.x:0{FORMATS[point.dtype].width // 4}x}",
+    }
+    if pass_ == "forward":
+        row |= {"bound": forward_bound(cap), "implied_tanh": round(implied_tanh(cap, point.error), 4)}
+    return row
+
+
+def _failure(finding: Finding) -> dict[str, Any]:
+    cell = finding.verdict.cell
+    return {
+        "law": cell.law,
+        "pass": cell.pass_,
+        "dtype": cell.dtype,
+        "kind": finding.kind,
+        "cap": finding.asked.record(),
+        "spelled": str(finding.asked),
+        "fp32": as_fp32(finding.asked.cap).hex(),
+        "history": [asked.record() for asked in finding.history],
+        "variations": dict(finding.variations),
+        "seen_at": list(finding.seen_at),
+        "times": finding.times,
+        "line": finding.line(),
+        "replay": finding.replay,
+        "message": str(finding),
+    }
+
+
+def dumps(report: dict[str, Any]) -> str:
+    """The JSON text."""
+    return json.dumps(report, indent=1, allow_nan=False) + "\n"
+
+
+def write(report: dict[str, Any], folder: Path) -> None:
+    """fuzz.json and fuzz.md in `folder`, which is made where it is missing; OSError where it cannot be."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "fuzz.json").write_text(dumps(report), encoding="utf-8")
+    (folder / "fuzz.md").write_text(markdown(report), encoding="utf-8")
+
+
+def markdown(report: dict[str, Any]) -> str:
+    """The report for a pull request."""
+    totals, settings = report["totals"], report["settings"]
+    parts = [
+        f"# Fuzzing {report['candidate']}: {report['verdict']}",
+        f"{summary(report)}\n\n{_asked(settings)}",
+        "## Failures\n\n" + ("\n\n".join(f"```\n{f['message']}\n```" for f in report["failures"]) or "None."),
+        _worst_tables(report),
+        "## Caps\n\n" + table(("source", "caps"), list(totals["drawn"].items())),
+    ]
+    if report["outside"]:
+        rows = [(b["cap"], b["law"], b["pass"], b["dtype"], b["wrong"], b["of"]) for b in report["outside"]]
+        header = ("cap", "law", "pass", "dtype", "wrong", "of")
+        parts.append("## Outside the judged domain\n\nNot judged.\n\n" + table(header, rows))
+    parts.append(f"Contract {report['environment']['contract']}.")
+    return "\n\n".join(parts) + "\n"
+
+
+def _asked(settings: dict[str, Any]) -> str:
+    low, high = (f"{float.fromhex(end):.6g}" for end in settings["softcap_range"])
+    number, of = settings["shard"]
+    passes = ", ".join(settings["passes"])
+    return f"Seed {settings['seed']}, shard {number}/{of}, caps {low} to {high}, {settings['device']}, passes {passes}."
+
+
+def _worst_tables(report: dict[str, Any]) -> str:
+    parts = [f"## Worst caps\n\n{EXPLAINED}"]
+    for pass_, rows in report["worst"].items():
+        header = ["cap", "m", "worst", "dtype", "x", *(("bound", "T") if pass_ == "forward" else ())]
+        body = [
+            [r["spelled"], f"{r['significand']:.4f}", f"{r['error']:.4f}", r["dtype"], r["x"]]
+            + ([f"{r['bound']:.4f}", f"{r['implied_tanh']:.4f}"] if pass_ == "forward" else [])
+            for r in rows
+        ]
+        parts.append(f"### {TITLES.get(pass_, pass_)}\n\n{table(header, body)}")
+    return "\n\n".join(parts)
+
+
+def summary(report: dict[str, Any]) -> str:
+    """One line: how much, how fast, how bad."""
+    totals, timing = report["totals"], report["timing"]
+    worst = [
+        f"worst {pass_} {rows[0]['error']:.4g} at {rows[0]['spelled']}"
+        for pass_, rows in report["worst"].items()
+        if rows
+    ]
+    apart = f" and {totals['outside']:,} outside the judged domain" if totals["outside"] else ""
+    return (
+        f"{totals['caps']:,} caps{apart}, {totals['inputs']:,} inputs in {timing['seconds']:.1f} s "
+        f"({timing['caps_per_second']:.1f} caps and {timing['inputs_per_second']:.3g} inputs a second); "
+        f"{'; '.join([*worst, str(len(report['failures'])) + ' failures'])}"
+    )
+
+
+def text(report: dict[str, Any]) -> str:
+    """The failures and the last line."""
+    parts = [failure["message"] for failure in report["failures"]]
+    return "\n\n".join([*parts, f"{report['verdict']}: {summary(report)}"]) + "\n"

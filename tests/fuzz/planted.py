@@ -1,0 +1,136 @@
+"""Kernels with one planted fault each: right at the caps that people try, wrong at others."""
+
+from __future__ import annotations
+
+import math
+import os
+import struct
+import time
+
+import torch
+
+
+def _bits(cap):
+    return struct.unpack("<I", struct.pack("<f", float(cap)))[0]
+
+
+class _Softcap(torch.autograd.Function):
+    """A right kernel, FP32 inside, with one cap for the output and one for the gradient."""
+
+    @staticmethod
+    def forward(ctx, x, cap, gradient_cap):
+        ctx.save_for_backward(x)
+        ctx.cap = gradient_cap
+        return (cap * torch.tanh(x.float() / cap)).to(x.dtype)
+
+    @staticmethod
+    def backward(ctx, grad_y):
+        (x,) = ctx.saved_tensors
+        t = torch.tanh(x.float() / ctx.cap)
+        return (grad_y.float() * (1 - t * t)).to(x.dtype), None, None
+
+
+def _kernel(x, cap, gradient_cap=None):
+    caps = [torch.tensor(c, dtype=torch.float32, device=x.device) for c in (cap, gradient_cap or cap)]
+    return _Softcap.apply(x, *caps)
+
+
+def right(x, cap):
+    """No fault."""
+    return _kernel(x, cap)
+
+
+def right_in_fp32(x, cap):
+    """No fault, results of FP32."""
+    return _kernel(x.float(), cap)
+
+
+def rounds_odd_caps(x, cap):
+    """Caps above 1000 whose last FP32 bit is set are rounded to BF16."""
+    if cap > 1000 and _bits(cap) & 1:
+        cap = float(torch.tensor(cap, dtype=torch.float32).to(torch.bfloat16))
+    return _kernel(x, cap)
+
+
+_met = []
+
+
+def stale_from_the_third(x, cap):
+    """Right for the first two caps of a process; from the third on the second is used."""
+    if cap not in _met:
+        _met.append(cap)
+    return _kernel(x, cap if _met.index(cap) < 2 else _met[1])
+
+
+def wrong_when_tiny(x, cap):
+    """Caps below 2^-40 are taken for 2^-40."""
+    return _kernel(x, max(cap, 2.0**-40))
+
+
+def wrong_at_powers_of_two(x, cap):
+    """Exact powers of two take a path that is 2^-9 too large."""
+    return _kernel(x, cap * (1 + 2.0**-9) if math.frexp(cap)[0] == 0.5 else cap)
+
+
+def wrong_gradient_of_24_bits(x, cap):
+    """Only the gradient, and only for caps that need all 24 bits, which are cut to 11."""
+    cut = struct.unpack("<f", struct.pack("<I", _bits(cap) >> 12 << 12))[0]
+    return _kernel(x, cap, cut if _bits(cap) & 1 else cap)
+
+
+def truncates_integers(x, cap):
+    """Caps given as Python ints pass through FP16."""
+    if isinstance(cap, int):
+        cap = float(torch.tensor(float(cap)).to(torch.float16).clamp(max=65504))
+    return _kernel(x, cap)
+
+
+def truncates_to_integers(x, cap):
+    """Every cap is cut to an integer."""
+    return _kernel(x, max(int(cap), 1))
+
+
+def one_input(x, cap):
+    """One input is wrong, at caps from 2 to 4 only."""
+    y = _kernel(x, cap)
+    return torch.where((x == 1.25) & (2 <= cap < 4), y + 1, y) if x.dtype != torch.float32 else y
+
+
+def dies(x, cap):
+    """Caps above 2^30 end the process."""
+    if cap > 2.0**30:
+        os.abort()
+    return _kernel(x, cap)
+
+
+def hangs(x, cap):
+    """Caps above 2^30 never return."""
+    while cap > 2.0**30:
+        time.sleep(0.05)
+    return _kernel(x, cap)
+
+
+def raises(x, cap):
+    """Caps below 2^-30 raise."""
+    if cap < 2.0**-30:
+        raise ZeroDivisionError("the reciprocal overflows")
+    return _kernel(x, cap)
+
+
+def wrong_as_a_tensor(x, cap):
+    """A cap given as a tensor is read as BF16."""
+    if isinstance(cap, torch.Tensor):
+        cap = float(cap.to(torch.bfloat16))
+    return _kernel(x, cap)
+
+
+class Fixed:
+    """An instance with its own cap."""
+
+    softcap = 30.0
+
+    def __call__(self, x):
+        return _kernel(x, self.softcap)
+
+
+fixed = Fixed()
