@@ -166,9 +166,11 @@ class TritonEngine(TorchEngine):
         for piece in self._joined(tiles, first, dirty):
             a, b = piece.lo - start, piece.hi - start
             self.piece(tally, piece, x[0, a:b], self.fold(y[:, a:b]))
+            tile = int(np.searchsorted(tiles.lo, piece.lo)) - first
+            a -= tile > 0 and not dirty[tile - 1]  # a clean tile's own look at its neighbour is at the positive inputs
             ordered = min(b + 1, y.shape[1], self.domain.infinity + 1 - start)
             if ordered > a + 1:
-                self._monotone(tally, piece.lo, self.fold(y[:, a:ordered]))
+                self._monotone(tally, start + a, self.fold(y[:, a:ordered]))
         if before is not None and start <= self.domain.infinity:
             self._seam(tally, start - 1, before, self.fold(y[:, :1]))
         positive, negative = self.fold(y[:, -1:])

@@ -1,0 +1,145 @@
+"""The commands sweep, merge and compare, as a user runs them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from invariance.cli import main
+from invariance.sweep import campaign, document
+from invariance.sweep.api import certify_16bit, sweep
+from invariance.candidate import load
+
+FILE = Path(__file__).with_name("candidates.py")
+CAST = f"{FILE}:Cast"
+
+
+def run(*arguments: object) -> int:
+    return main([str(argument) for argument in arguments])
+
+
+def test_a_sweep_writes_a_certificate_for_each_cap_dtype_and_pass(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    status = run("sweep", "--candidate", CAST, "--softcap", 30, "--dtype", "bf16", "fp16", "--jobs", 1, "--report", tmp_path)
+    assert status == 0
+    names = {f"{pass_}-{dtype}-30.cert.json" for pass_ in ("forward", "backward") for dtype in ("fp16", "bf16")}
+    assert {path.name for path in tmp_path.iterdir()} == names
+    found = document.read(tmp_path / "forward-bf16-30.cert.json")
+    assert found.complete
+    assert found == sweep(CAST, 30, "bf16", "forward") == certify_16bit(load(CAST), 30, "bf16", "forward")
+    out = capsys.readouterr().out
+    assert out.count("PASS") == 4
+    assert "65,536 inputs" in out
+    assert str(tmp_path) not in (tmp_path / "forward-bf16-30.cert.json").read_text()
+
+
+def test_a_wrong_input_fails_and_is_named_and_the_certificate_is_written(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = ("--softcap", 30, "--dtype", "fp16", "--pass", "forward", "--jobs", 1, "--report", tmp_path)
+    assert run("sweep", "--candidate", f"{FILE}:Wrong", *arguments) == 1
+    data = json.loads((tmp_path / "forward-fp16-30.cert.json").read_text())
+    assert data["counts"]["violations"] == {
+        "count": 1,
+        "first": [{"decimal": "3.0", "hex": "0x1.8000000000000p+1", "bits": "0x4200"}],
+    }
+    assert "RULES   broken by 1 inputs, first x = 3.0 (0x4200)" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("name", "said"), [("Raises", "no BF16 here"), ("Dies", "exited with status 3")])
+def test_a_candidate_that_fails_is_reported_with_the_range(
+    name: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = ("--softcap", 30, "--dtype", "fp16", "bf16", "--pass", "forward", "--jobs", 1, "--report", tmp_path)
+    assert run("sweep", "--candidate", f"{FILE}:{name}", *arguments) == 1
+    out = capsys.readouterr().out
+    assert "magnitudes 0x0 to 0x7fff" in out
+    assert said in out
+    assert [path.name for path in tmp_path.iterdir()] == ["forward-fp16-30.cert.json"]
+
+
+def test_a_candidate_without_a_gradient(capsys: pytest.CaptureFixture[str]) -> None:
+    spec = f"{FILE}:no_gradient"
+    common = ("--softcap", 30, "--dtype", "fp16", "--jobs", 1)
+    assert run("sweep", "--candidate", spec, *common) == 0
+    assert "no gradient" in capsys.readouterr().err
+    assert run("sweep", "--candidate", spec, *common, "--pass", "both") == 1
+
+
+def test_an_interrupted_sweep_goes_on_where_it_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two shards of one 2**20 range each stand for pieces; the second is interrupted."""
+    monkeypatch.setitem(campaign.PIECE, "cpu", 1 << 20)
+    arguments = ["sweep", "--candidate", "native-fp32", "--softcap", 30, "--dtype", "fp32", "--pass", "forward"]
+    arguments += ["--shard", "300/1024", "--report", tmp_path, "--jobs", 1]
+    real, seen = campaign.run_jobs, []
+
+    def interrupted(jobs: object, workers: int) -> object:
+        for outcome in real(jobs, workers=workers):  # type: ignore[arg-type]  # as given
+            seen.append(outcome.job.kwargs["lo"])
+            yield outcome
+            if len(seen) == 1:
+                raise KeyboardInterrupt
+
+    monkeypatch.setattr(campaign, "run_jobs", interrupted)
+    assert run(*arguments) == 130
+    assert len(list((tmp_path / "pieces").iterdir())) == 1
+    assert run(*arguments, "--resume") == 0
+    assert len(seen) == 2
+    assert seen[0] != seen[1]
+    assert [path.name for path in tmp_path.iterdir()] == ["forward-fp32-30.300of1024.cert.json"]
+    whole = sweep("native-fp32", 30, "fp32", "forward", shard=(300, 1024))
+    assert (tmp_path / "forward-fp32-30.300of1024.cert.json").read_text() == document.dumps(whole)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--shard", "3/2"], "--shard '3/2'"),
+        (["--shard", "x"], "--shard 'x'"),
+        (["--pass", "sideways"], "--pass 'sideways'"),
+        (["--resume"], "--resume needs"),
+        (["--dtype", "fp8"], "--dtype 'fp8'"),
+        (["--softcap", "-1"], "--softcap"),
+        (["--device", "cuda:9"], "--device"),
+        (["--candidate", "nowhere.at:all"], "nowhere"),
+        (["--jobs", "0"], "--jobs '0'"),
+    ],
+)
+def test_what_cannot_be_done_is_refused_in_one_line(
+    arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run("sweep", "--dtype", "fp16", *arguments) == 2
+    err = capsys.readouterr().err
+    assert said in err
+    assert err.count("\n") == 1
+
+
+def test_shards_merge_to_the_whole_and_gaps_and_overlaps_are_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    whole = sweep(CAST, 30, "fp16", "forward")
+    document.write(whole, tmp_path / "whole.cert.json")
+    assert run("merge", tmp_path / "whole.cert.json", "-o", tmp_path / "out") == 0
+    assert (tmp_path / "out" / "forward-fp16-30.cert.json").read_text() == document.dumps(whole)
+    assert run("merge", tmp_path / "whole.cert.json", tmp_path / "whole.cert.json", "-o", tmp_path) == 2
+    assert "covered twice" in capsys.readouterr().err
+    document.write(sweep("native-fp32", 30, "fp32", "forward", shard=(1024, 1024)), tmp_path / "part.cert.json")
+    assert run("merge", tmp_path / "part.cert.json", "-o", tmp_path) == 2
+    assert "are in none of" in capsys.readouterr().err
+    assert run("merge", FILE, "-o", tmp_path) == 2
+
+
+def test_compare_says_same_different_or_not_comparable(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    paths = {}
+    for name, spec, pass_ in (("a", CAST, "forward"), ("b", f"{FILE}:Wrong", "forward"), ("c", CAST, "backward")):
+        paths[name] = tmp_path / f"{name}.json"
+        document.write(sweep(spec, 30, "fp16", pass_), paths[name])
+    assert run("compare", paths["a"], paths["a"]) == 0
+    assert run("compare", paths["a"], paths["c"]) == 2
+    capsys.readouterr()
+    assert run("compare", paths["a"], paths["b"], "--candidate", CAST, f"{FILE}:Wrong") == 1
+    out = capsys.readouterr().out
+    assert "magnitudes 0x00000000 to 0x00007fff" in out
+    assert "x = 3.0 (0x4200)" in out
+    assert run("compare", paths["a"], FILE) == 2
