@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-from collections.abc import Callable
 
 import torch
 
 from invariance.candidate import Candidate, load
 from invariance.sweep.certificate import Certificate
 from invariance.sweep.subject import key_of, subject
-from invariance.sweep.torch_engine import TorchEngine
+from invariance.sweep.torch_engine import Announce, TorchEngine, silent
 from oracles.tolerances import Contract, load_contract
-
-Announce = Callable[[int, int], None]
 
 
 def sweep(
@@ -46,7 +43,7 @@ def magnitudes(
     hi: int,
     *,
     contract: Contract | None = None,
-    announce: Announce = lambda lo, hi: None,
+    announce: Announce = silent,
 ) -> Certificate:
     """The certificate of magnitudes lo to hi - 1, multiples of 2**16 (2**15 for 16-bit dtypes)."""
     contract = contract or load_contract()

@@ -1,7 +1,8 @@
-"""A sweep over caps, dtypes and passes: pieces in child processes, kept as they come, merged when they are all there."""
+"""A sweep over caps, dtypes and passes: pieces in child processes, kept as they come, merged when all are there."""
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -55,7 +56,7 @@ class Campaign:
     resume: bool = False
     workers: int = 1
     timeout: float = 600.0
-    progress: Progress = lambda done, total, what: None
+    progress: Progress | None = None
     certificates: dict[Target, Certificate] = field(default_factory=dict)
     failures: dict[Target, list[str]] = field(default_factory=dict)
     _parts: dict[Target, list[Certificate]] = field(default_factory=dict)
@@ -71,7 +72,8 @@ class Campaign:
             rate = inputs / (time.monotonic() - began)
             left = sum(2 * (job.kwargs["hi"] - job.kwargs["lo"]) for job in jobs) - inputs
             what = f"pieces, {rate / 1e6:.0f} M inputs/s, {left / rate:.0f} s left: {outcome.job.key}"
-            self.progress(done, len(jobs), what)
+            if self.progress is not None:
+                self.progress(done, len(jobs), what)
 
     @property
     def ok(self) -> bool:
@@ -91,7 +93,7 @@ class Campaign:
         lo, hi = domain.shard(*self.shard)
         step = PIECE[torch.device(self.device).type]
         cuts = [lo, *range(lo - lo % step + step, hi, step), hi]
-        spans = [span for span in zip(cuts, cuts[1:], strict=False) if span[0] < span[1]]
+        spans = [span for span in itertools.pairwise(cuts) if span[0] < span[1]]
         self._parts[target] = [part for span in spans if (part := self._kept(target, *span)) is not None]
         have = {part.covered[0] for part in self._parts[target]}
         spans = [span for span in spans if span not in have]

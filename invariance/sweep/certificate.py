@@ -146,7 +146,8 @@ class Certificate:
             self,
             covered=joined((*self.covered, *other.covered)),
             counts={
-                name: self.counts.get(name, Found()).plus(other.counts.get(name, Found()), sign) for name in COUNTS
+                name: self.counts.get(name, Found()).plus(other.counts.get(name, Found()), sign)
+                for name in COUNTS
             },
             below=self.below.plus(other.below, sign),
             profile={
@@ -187,9 +188,7 @@ def gaps(covered: tuple[tuple[int, int], ...], size: int) -> list[tuple[int, int
     return [(lo, hi) for lo, hi in zip(edges[::2], edges[1::2], strict=True) if lo < hi]
 
 
-def _sums(
-    a: Mapping[int, tuple[int, int]], b: Mapping[int, tuple[int, int]]
-) -> dict[int, tuple[int, int]]:
+def _sums(a: Mapping[int, tuple[int, int]], b: Mapping[int, tuple[int, int]]) -> dict[int, tuple[int, int]]:
     total = {}
     for index in sorted({*a, *b}):
         (p, n), (q, m) = a.get(index, (0, 0)), b.get(index, (0, 0))

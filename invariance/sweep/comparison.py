@@ -15,7 +15,7 @@ EXAMPLES = 5
 
 @dataclass(frozen=True)
 class Comparison:
-    """`status`: SAME, DIFFERENT or NOT_COMPARABLE; `reason` in words; `ranges`: the half-open ranges of magnitudes that differ."""
+    """`status`: SAME, DIFFERENT or NOT_COMPARABLE; `reason` in words; `ranges`: half-open, of magnitudes."""
 
     status: int
     reason: str

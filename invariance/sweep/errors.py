@@ -4,14 +4,15 @@ Everything is folded onto x >= 0: `a` is |x| and `y` the result, with the sign o
 pass. u = 2**-53, z = a / c; c, a and y are exact in FP64, E is the exact result. By zone of z:
 
 * below 2**-12 the series says E: forward a - a z²/3 (1 - 2z²/5), the next term below 2**-76 of a; gradient
-  1 - z² (1 - 2z²/3), the next below 2**-73. What is subtracted is at most 0.34 ulp of FP32 (one unit of the gradient) and
-  carries a handful of u, and y - a and y - 1 are exact where they are small: 2**-46 of a unit covers both.
+  1 - z² (1 - 2z²/3), the next below 2**-73. What is subtracted is at most 0.34 ulp of FP32 (one unit of the
+  gradient) and carries a handful of u; y - a and y - 1 are exact where they are small: 2**-46 covers both.
 * from 8 up to 32 (forward) c - E = 2ce / (1 + e) with e = exp(-2z): at most 4 ulp, with a relative (2z + 10)u,
   widened by 64 for a vendor's exponential: 2**-39 ulp. From 32 up E is c, less a part in 2**91.
 * the gradient is 4e / (1 + e)²: z rounded moves it by a relative 2zu, the exponential by 4u, the sum, square,
   product and quotient by a few more: (2z + 10)u, widened by 64. In units of 2**-24, E (2z + 10) being at most
   10.7, that is 2**-19 at most, 2**-39 from z = 8 on. From 64 up E is 0, and 2**-182 more.
-* between, forward: c tanh z with the oracle's widened bound, 2**-44 of E, at most 2**(p - 44) ulp of a format of p bits.
+* between, forward: c tanh z with the oracle's widened bound, 2**-44 of E, at most 2**(p - 44) ulp of a format of
+  p bits.
 
 |y - E| is one FP64 rounding away at every step, which `settle.leading` allows for in proportion.
 """
@@ -31,8 +32,8 @@ from oracles.formats import format_of
 from oracles.rounding import round_exact
 from oracles.ulp import spacing
 
-EDGE = 1 << 9
-"""FP64 fractions this near to a power of two do not tell the binade: 2**-43 of the value, the widened bounds are below."""
+EDGE = 1 << 14
+"""FP64 fractions this near to a power of two do not tell the binade: 2**-38, above all the bounds."""
 _FRACTION = (1 << FRACTION_BITS) - 1
 
 SERIES_BOUND = 2.0**-46
@@ -48,8 +49,9 @@ FORWARD_RELATIVE = 2.0**-44
 class Errors:
     """FP64, 1-d, never negative, NaN where y is NaN and inf where it is infinite.
 
-    `error` in the unit of the pass (ulp of the output dtype at the exact value, or gradient units), `off` in ulp; for the forward pass the same tensor. `bound`, `off_bound`: distance from the
-    exact ones. `edge`: bool, where the binade of the exact value, and so an error in ulp, is not certain; None for nowhere.
+    `error` in the unit of the pass (ulp of the output dtype at the exact value, or gradient units), `off` in ulp;
+    for the forward pass the same tensor. `bound`, `off_bound`: distance from the exact ones. `edge`: bool, where the
+    binade of the exact value, and so an error in ulp, is not certain; None for nowhere.
     """
 
     error: Tensor
@@ -97,7 +99,7 @@ def _upper(a: Tensor, y: Tensor, cap: float, out: torch.dtype) -> Errors:
     return Errors(error, UPPER_BOUND, error, UPPER_BOUND, edge)
 
 
-def _far(a: Tensor, y: Tensor, cap: float, out: torch.dtype) -> Errors:
+def _far(_: Tensor, y: Tensor, cap: float, out: torch.dtype) -> Errors:
     """The exact result lies just below the cap: what it rounds to is known, also at a midpoint of `out`."""
     error = (y - cap).abs_().mul_(1.0 / far_spacing(cap, out))
     wrong = (y != round_exact(Fraction(cap), out, side=-1)).to(torch.float64)
@@ -109,7 +111,7 @@ def far_spacing(cap: float, out: torch.dtype) -> float:
     return float(spacing(just_below(torch.tensor([cap], dtype=torch.float64)), out)[0])
 
 
-def _flat(a: Tensor, y: Tensor, cap: float, out: torch.dtype, unit: float, zone: str) -> Errors:
+def _flat(a: Tensor, y: Tensor, cap: float, out: torch.dtype, unit: float, _: str) -> Errors:
     square = (a / cap).square_()
     less = (square * (-2.0 / 3.0)).add_(1.0).mul_(square)
     error = (y - 1.0).add_(less).abs_().mul_(1.0 / unit)
@@ -128,7 +130,7 @@ def _sech2(a: Tensor, y: Tensor, cap: float, out: torch.dtype, unit: float, zone
     return Errors(distance.mul_(1.0 / unit), GRADIENT_BOUND[zone], off, off_bound, edge)
 
 
-def _vanished(a: Tensor, y: Tensor, cap: float, out: torch.dtype, unit: float, zone: str) -> Errors:
+def _vanished(_: Tensor, y: Tensor, _cap: float, out: torch.dtype, unit: float, zone: str) -> Errors:
     size = y.abs()
     off = size * (1.0 / format_of(out).smallest)
     return Errors(size.mul_(1.0 / unit), GRADIENT_BOUND[zone], off, 2.0**-30)

@@ -55,11 +55,13 @@ class Question:
         return y == want and math.copysign(1.0, y) == math.copysign(1.0, want)
 
     def error(self, pattern: int, got: int) -> float:
-        """The error of one result, rounded once to `ERROR`: forward in ulp, gradient in gradient units; inf unless finite."""
+        """The error of one result, rounded once to `ERROR`: in ulp or gradient units; inf unless it is finite."""
         x, y = decode(pattern, self.dtype), decode(got, self.out_dtype)
         if not math.isfinite(y):
             return math.inf
-        return exact.decide(lambda bits: self.enclosure(x, bits), lambda value: self._rounded(value, Fraction(y)))
+        return exact.decide(
+            lambda bits: self.enclosure(x, bits), lambda value: self._rounded(value, Fraction(y))
+        )
 
     def _rounded(self, value: Enclosure, got: Fraction) -> float | None:
         unit = Fraction(self.gradient_unit) if self.pass_ == "backward" else self._spacing(value)
@@ -129,9 +131,9 @@ class Front:
 def leading(error: Tensor, bound: float, floor: float) -> tuple[Tensor, Tensor, Tensor]:
     """(index, low, high) of the elements of a chunk that may be the worst of their binade.
 
-    error: FP64, 1-d, finite or inf, at least 0; each within `bound` of the exact error, and FP64's own rounding. floor: what an
-    earlier result, of smaller magnitude, reaches for certain: a tie with it is lost. Of elements whose rounded errors are certain and
-    equal the first is kept.
+    error: FP64, 1-d, finite or inf, at least 0; each within `bound` of the exact error, and FP64's own rounding.
+    floor: what an earlier result, of smaller magnitude, reaches for certain: a tie with it is lost. Of elements
+    whose rounded errors are certain and equal the first is kept.
     """
     top = float(error.max())
     none = error.new_empty(0, dtype=torch.int64), error.new_empty(0), error.new_empty(0)

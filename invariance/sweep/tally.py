@@ -20,8 +20,8 @@ INTEGER = {2: torch.int16, 4: torch.int32}
 class Side:
     """A piece's results for inputs of one sign, folded onto x >= 0.
 
-    x: the positive inputs; y: results of the output dtype, forward with the sign of x taken off; both 1-d. signs: the sign
-    bits of the inputs that it stands for, two where the results are mirror images.
+    x: the positive inputs; y: results of the output dtype, forward with the sign of x taken off; both 1-d. signs:
+    the sign bits of the inputs that it stands for, two where the results are mirror images.
     """
 
     piece: Piece

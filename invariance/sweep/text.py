@@ -30,7 +30,8 @@ def _lines(certificate: Certificate) -> Iterator[str]:
     yield f"  rounded {rounded:,} correctly ({100 * rounded / max(1, certificate.inputs):.4f}%)"
     if certificate.below.count and certificate.below.worst is not None:
         worst = certificate.below.worst
-        yield f"  below   {certificate.below.count:,} inputs with |x/c| < 2^-126, worst {_error(worst)} x {data['below']['unit']}"
+        unit = data["below"]["unit"]
+        yield f"  below   {certificate.below.count:,} inputs with |x/c| < 2^-126, worst {_error(worst)} x {unit}"
     counts = [f"{name.replace('_', ' ')} {certificate.count(name):,}" for name in _LATER]
     yield f"  counts  {', '.join(counts)}"
     if certificate.count("violations"):

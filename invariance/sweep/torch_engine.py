@@ -25,6 +25,10 @@ Rows = tuple[Tensor, Tensor]
 Announce = Callable[[int, int], None]
 
 
+def silent(lo: int, hi: int) -> None:
+    """Announces nothing."""
+
+
 class TorchEngine:
     """Sweeps ranges of one subject's domain."""
 
@@ -41,13 +45,17 @@ class TorchEngine:
         self.allowed = self.contract.forward_ulps if self.domain.pass_ == "forward" else gradient
         self._wide = subject.out_dtype == torch.float32
 
-    def sweep(self, key: Key, lo: int, hi: int, announce: Announce = lambda lo, hi: None) -> Certificate:
+    def sweep(self, key: Key, lo: int, hi: int, announce: Announce = silent) -> Certificate:
         """The certificate of magnitudes lo to hi - 1, both signs; lo and hi are multiples of the block.
 
         Raises CandidateRaised when the candidate does, or returns something else than a tensor like its input.
         """
         question = Question(
-            self.domain.cap, self.domain.pass_, self.domain.dtype, self.subject.out_dtype, self.contract.gradient_unit
+            self.domain.cap,
+            self.domain.pass_,
+            self.domain.dtype,
+            self.subject.out_dtype,
+            self.contract.gradient_unit,
         )
         tally = Tally(question, self.domain.sign)
         before: Rows | None = None
@@ -172,7 +180,9 @@ class TorchEngine:
             sure &= ~found.edge
             unsure = found.edge if unsure is None else unsure | found.edge
         bits = bits_of(side.y)
-        if bool(bits.amin() < 0):  # -0 where +0 is right; a negative result that is not zero is never within half an ulp
+        if bool(
+            bits.amin() < 0
+        ):  # -0 where +0 is right; a negative result that is not zero is never within half an ulp
             sure &= bits >= 0
         tally.add("correctly_rounded", int(sure.sum()) * times)
         for index in [] if unsure is None else unsure.nonzero().flatten().tolist():
@@ -182,7 +192,7 @@ class TorchEngine:
             tally.add("escalated", times)
 
     def _rule(self, tally: Tally, side: Side, found: Errors) -> Tensor | None:
-        """Count what the "ulp" rule refuses or takes for a flush; gives back which results are no candidates for the worst.
+        """Count what the "ulp" rule refuses or takes for a flush; gives back which results are never the worst.
 
         A result of FP32 that is within the tolerance for certain needs no more; the rest is the oracles' to judge.
         """

@@ -14,13 +14,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from invariance.sweep import kernel_math as places
 from invariance.sweep import verify_kernels as kernels
 from invariance.sweep.certificate import Certificate, Key
 from invariance.sweep.domain import RANGE, Domain, Piece
 from invariance.sweep.errors import far_spacing
 from invariance.sweep.settle import Contender, Question, rounding_range
 from invariance.sweep.tally import Tally
-from invariance.sweep.torch_engine import Announce, Rows, TorchEngine, bits_of
+from invariance.sweep.torch_engine import Announce, TorchEngine, bits_of, silent
 
 CALL = 1 << 25
 """Magnitudes of one call: 2**26 inputs, 256 MiB a tensor."""
@@ -88,7 +89,7 @@ class TritonEngine(TorchEngine):
 
     call_size, tile = CALL, kernels.TILE
 
-    def sweep(self, key: Key, lo: int, hi: int, announce: Announce = lambda lo, hi: None) -> Certificate:
+    def sweep(self, key: Key, lo: int, hi: int, announce: Announce = silent) -> Certificate:
         """As TorchEngine.sweep; lo and hi are multiples of 2**16."""
         if self.domain.dtype != torch.float32 or self.subject.out_dtype != torch.float32:
             return super().sweep(key, lo, hi, announce)
@@ -105,31 +106,43 @@ class TritonEngine(TorchEngine):
     def _run(self, tally: Tally, lo: int, hi: int, announce: Announce) -> None:
         tiles = Tiles.of(self.domain, lo, hi, self.tile)
         lists = Lists(len(tiles.lo), self.subject.device)
-        device = {name: torch.from_numpy(getattr(tiles, name)).to(self.subject.device) for name in vars(tiles)}
-        constants = self._constants()
-        before: Rows | None = None
-        for start in range(lo, hi, self.call_size):
+        table = [torch.from_numpy(getattr(tiles, name)).to(self.subject.device) for name in vars(tiles)]
+        table.append(self._constants())
+        starts, edges = range(lo, hi, self.call_size), []
+        for start in starts:
             stop = min(start + self.call_size, hi)
             announce(start, stop)
             first, last = (int(i) for i in np.searchsorted(tiles.lo, [start, stop]))
             x, y = self._call(start, stop)
-            self._launch(y, start, {name: array[first:last] for name, array in device.items()}, lists, first, constants)
-            before = self._unusual(tally, tiles, lists, (first, last), start, x, y, before)
-        if before is not None and hi <= self.domain.infinity:
-            self._seam(tally, hi - 1, before, self.fold(self.results(hi)[1]))
+            self._launch(y, start, (first, last), table, lists)
+            self._unusual(tally, tiles, lists.dirty[first:last].cpu().numpy() > 0, start, x, y)
+            edges.append(torch.stack([y[:, 0], y[:, -1]], 1))
+        self._seams(tally, [*starts, hi], edges)
         self._gather(tally, tiles, lists)
+
+    def _seams(self, tally: Tally, cuts: list[int], edges: list[Tensor]) -> None:
+        """The order of results across calls, and with the upper neighbour of the range."""
+        if cuts[-1] < self.domain.size:
+            edges = [*edges, self.results(cuts[-1])[1][:, [0, -1]]]
+        ends = torch.stack(edges, 1).contiguous().cpu()
+        for i, cut in enumerate(cuts[1:], 1):
+            if cut <= self.domain.infinity:
+                before, after = (self.fold(t.contiguous()) for t in (ends[:, i - 1, 1:], ends[:, i, :1]))
+                self._seam(tally, cut - 1, before, after)
 
     def _constants(self) -> Tensor:
         cap = self.domain.cap
-        values = [0.0] * kernels.CONSTANTS
-        values[kernels.CAP.value] = cap
-        values[kernels.INVERSE_CAP.value] = 1.0 / cap
-        values[kernels.FAR_INVERSE.value] = 1.0 / far_spacing(cap, torch.float32)
-        values[kernels.POWER_OF_TWO.value] = float(Fraction(cap).numerator & (Fraction(cap).numerator - 1) == 0)
-        values[kernels.FLOOR.value] = cap * self.contract.forward_floor
-        values[kernels.ALLOWED.value] = self.allowed
-        values[kernels.INVERSE_UNIT.value] = 1.0 / self.contract.gradient_unit
-        values[kernels.LIMIT.value] = self.contract.forward_ulps
+        values = [0.0] * places.CONSTANTS
+        values[places.CAP.value] = cap
+        values[places.INVERSE_CAP.value] = 1.0 / cap
+        values[places.FAR_INVERSE.value] = 1.0 / far_spacing(cap, torch.float32)
+        values[places.POWER_OF_TWO.value] = float(
+            Fraction(cap).numerator & (Fraction(cap).numerator - 1) == 0
+        )
+        values[places.FLOOR.value] = cap * self.contract.forward_floor
+        values[places.ALLOWED.value] = self.allowed
+        values[places.INVERSE_UNIT.value] = 1.0 / self.contract.gradient_unit
+        values[places.LIMIT.value] = self.contract.forward_ulps
         return torch.tensor(values, dtype=torch.float64, device=self.subject.device)
 
     def _call(self, start: int, stop: int) -> tuple[Tensor, Tensor]:
@@ -141,40 +154,34 @@ class TritonEngine(TorchEngine):
         return values.view(2, -1), self.subject.call(values).view(2, -1)
 
     def _launch(
-        self, y: Tensor, start: int, tiles: dict[str, Tensor], lists: Lists, first: int, constants: Tensor
+        self, y: Tensor, start: int, span: tuple[int, int], table: list[Tensor], lists: Lists
     ) -> None:
         """Verify the tiles of one call, and list the contenders."""
         shape = {"BLOCK": kernels.BLOCK, "ITERATIONS": self.tile // kernels.BLOCK}
         shape["BACKWARD"] = int(self.domain.pass_ == "backward")
-        bits, grid = bits_of(y), (tiles["lo"].numel(),)
-        table = tiles["lo"], tiles["size"], tiles["zone"], tiles["bin"], constants
-        part = {name: getattr(lists, name)[first:] for name in _BY_TILE}
+        bits, first, grid = bits_of(y), span[0], (span[1] - span[0],)
+        tail = *lists.listed, CAPACITY
+        by_tile = (getattr(lists, name) for name in _BY_TILE)
         kernels.verify_kernel[grid](
-            bits, start, y.shape[1], *table, *part.values(), lists.floors, *lists.listed, CAPACITY, **shape
+            bits, start, y.shape[1], first, *table, *by_tile, lists.floors, *tail, **shape
         )
-        kernels.collect_kernel[grid](
-            bits, start, *table, part["key"], part["sure"], part["dirty"], lists.floors, *lists.listed, CAPACITY, **shape
-        )
+        some = lists.key, lists.sure, lists.dirty, lists.floors
+        kernels.collect_kernel[grid](bits, start, first, *table, *some, *tail, **shape)
 
     def _unusual(
-        self, tally: Tally, tiles: Tiles, lists: Lists, span: tuple[int, int], start: int, x: Tensor, y: Tensor,
-        before: Rows | None,
-    ) -> Rows:  # fmt: skip
-        """Judge the dirty tiles of a call by torch operations, and the seam with the call before it."""
-        first, last = span
-        dirty = lists.dirty[first:last].cpu().numpy() > 0
+        self, tally: Tally, tiles: Tiles, dirty: np.ndarray, start: int, x: Tensor, y: Tensor
+    ) -> None:
+        """Judge the dirty tiles of a call by torch operations."""
+        first = int(np.searchsorted(tiles.lo, start))
         for piece in self._joined(tiles, first, dirty):
             a, b = piece.lo - start, piece.hi - start
             self.piece(tally, piece, x[0, a:b], self.fold(y[:, a:b]))
             tile = int(np.searchsorted(tiles.lo, piece.lo)) - first
-            a -= tile > 0 and not dirty[tile - 1]  # a clean tile's own look at its neighbour is at the positive inputs
+            if tile > 0 and not dirty[tile - 1]:  # a clean tile looks at its neighbour's positive inputs only
+                a -= 1
             ordered = min(b + 1, y.shape[1], self.domain.infinity + 1 - start)
             if ordered > a + 1:
                 self._monotone(tally, start + a, self.fold(y[:, a:ordered]))
-        if before is not None and start <= self.domain.infinity:
-            self._seam(tally, start - 1, before, self.fold(y[:, :1]))
-        positive, negative = self.fold(y[:, -1:])
-        return positive.clone(), negative.clone()
 
     def _joined(self, tiles: Tiles, first: int, dirty: np.ndarray) -> list[Piece]:
         """Dirty tiles as pieces, neighbours of one zone and binade made one."""
@@ -182,7 +189,11 @@ class TritonEngine(TorchEngine):
         for i in dirty.nonzero()[0] + first:
             lo, hi = int(tiles.lo[i]), int(tiles.lo[i]) + int(tiles.size[i])
             (piece,) = self.domain.pieces(lo, hi, self.domain.size)
-            if found and found[-1].hi == lo and (found[-1].zone, found[-1].binade) == (piece.zone, piece.binade):
+            if (
+                found
+                and found[-1].hi == lo
+                and (found[-1].zone, found[-1].binade) == (piece.zone, piece.binade)
+            ):
                 piece = Piece(found.pop().lo, hi, piece.zone, piece.binade)
             found.append(piece)
         return found
@@ -194,7 +205,9 @@ class TritonEngine(TorchEngine):
         tally.add("correctly_rounded", 2 * int(host["rounded"][clean].sum(dtype=np.int64)))
         tally.add("flushed", 2 * int(host["flushed"][clean].sum(dtype=np.int64)))
         index, starts = np.unique(tiles.lo // RANGE, return_index=True)
-        sums = [np.add.reduceat(host[name].view(np.uint64), starts).tolist() for name in ("positive", "negative")]
+        sums = [
+            np.add.reduceat(host[name].view(np.uint64), starts).tolist() for name in ("positive", "negative")
+        ]
         for i, positive, negative in zip(index.tolist(), *sums, strict=True):
             tally.fingerprint(i * RANGE, positive, negative)
         self._tops(tally, tiles, host, clean)
@@ -220,11 +233,11 @@ class TritonEngine(TorchEngine):
         columns = (lists.places, lists.results, lists.errors, lists.kinds)
         rows = zip(*(column[:count].cpu().numpy().tolist() for column in columns), strict=True)
         names = {code: name for name, code in kernels.ZONES.items()}
-        for pattern, got, error, kind in sorted(rows):
+        for pattern, bits, error, kind in sorted(rows):
             tile = int(np.searchsorted(tiles.lo, pattern, side="right")) - 1
             if not clean[tile]:
                 continue
-            got &= 0xFFFFFFFF
+            got = bits & 0xFFFFFFFF
             if kind & kernels.ROUND_IT.value:
                 tally.add("correctly_rounded", 2 * tally.question.correctly_rounded(pattern, got))
                 tally.add("escalated", 2)

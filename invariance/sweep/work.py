@@ -15,24 +15,30 @@ from oracles.tolerances import load_contract
 _CANDIDATES: dict[tuple[str, str], Candidate] = {}
 
 
-def piece(
-    spec: str, device: str, cap: float | int, dtype: str, pass_: str, lo: int, hi: int
-) -> Certificate:
+def piece(spec: str, device: str, cap: float | int, dtype: str, pass_: str, lo: int, hi: int) -> Certificate:
     """The certificate of a part of the domain; says which range it is at, once for each 2**20 magnitudes."""
 
     def announce(start: int, stop: int) -> None:
         if start % RANGE == 0 or start == lo:
-            process.announce(f"magnitudes {start:#x} to {max(stop, min(start - start % RANGE + RANGE, hi)) - 1:#x}")
+            process.announce(
+                f"magnitudes {start:#x} to {max(stop, min(start - start % RANGE + RANGE, hi)) - 1:#x}"
+            )
 
     return magnitudes(_loaded(spec, device), cap, dtype, pass_, device, lo, hi, announce=announce)
 
 
 def first_differences(
-    specs: tuple[str, str], device: str, cap: float | int, dtype: str, pass_: str, ranges: tuple[tuple[int, int], ...]
+    specs: tuple[str, str],
+    device: str,
+    cap: float | int,
+    dtype: str,
+    pass_: str,
+    ranges: tuple[tuple[int, int], ...],
 ) -> list[Difference]:
     """The first inputs at which two candidates, run here, differ."""
     a, b = (
-        TorchEngine(subject(_loaded(spec, device), cap, dtype, pass_, device), load_contract()) for spec in specs
+        TorchEngine(subject(_loaded(spec, device), cap, dtype, pass_, device), load_contract())
+        for spec in specs
     )
     return differences(a, b, ranges)
 

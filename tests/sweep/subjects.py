@@ -160,7 +160,12 @@ def engine(
 
 
 def swept(
-    candidate: Candidate | type, cap: float, dtype: str, pass_: str, lo: int | None = None, hi: int | None = None
+    candidate: Candidate | type,
+    cap: float,
+    dtype: str,
+    pass_: str,
+    lo: int | None = None,
+    hi: int | None = None,
 ) -> Certificate:
     """The torch engine's certificate of a range, the whole domain if none is given."""
     used = engine(candidate, cap, dtype, pass_)
@@ -171,5 +176,7 @@ def swept(
 def seams(cap: float, pass_: str) -> list[int]:
     """A block beside every place where the FP32 truth changes form, and at the ends of the domain."""
     domain = engine(Native, cap, "fp32", pass_).domain
-    zones = [start for i, (start, zone, _) in enumerate(domain.starts) if i == 0 or zone != domain.starts[i - 1][1]]
+    zones = [
+        start for i, (start, zone, _) in enumerate(domain.starts) if i == 0 or zone != domain.starts[i - 1][1]
+    ]
     return [max(0, start - start % BLOCK - BLOCK * (start % BLOCK == 0)) for start in zones]

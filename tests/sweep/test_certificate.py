@@ -35,7 +35,9 @@ def test_a_document_reads_back_as_the_certificate() -> None:
         assert document.loads(document.dumps(certificate)) == certificate
 
 
-@pytest.mark.parametrize("text", ["", "{}", "[]", '{"format": "other"}', '{"format": "softcap-verify certificate 1"}'])
+@pytest.mark.parametrize(
+    "text", ["", "{}", "[]", '{"format": "other"}', '{"format": "softcap-verify certificate 1"}']
+)
 def test_what_is_no_certificate_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"."):
         document.loads(text)
@@ -46,7 +48,9 @@ def test_overlaps_and_other_keys_are_refused() -> None:
     with pytest.raises(ValueError, match="covered twice"):
         merged([a, b, a])
     with pytest.raises(ValueError, match="candidate one and two"):
-        merged([replace(a, key=replace(a.key, candidate="one")), replace(b, key=replace(b.key, candidate="two"))])
+        merged(
+            [replace(a, key=replace(a.key, candidate="one")), replace(b, key=replace(b.key, candidate="two"))]
+        )
     with pytest.raises(ValueError, match="no certificates"):
         merged([])
 

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from invariance.candidate import load
 from invariance.cli import main
 from invariance.sweep import campaign, document
 from invariance.sweep.api import certify_16bit, sweep
-from invariance.candidate import load
 
 FILE = Path(__file__).with_name("candidates.py")
 CAST = f"{FILE}:Cast"
@@ -20,10 +20,27 @@ def run(*arguments: object) -> int:
     return main([str(argument) for argument in arguments])
 
 
-def test_a_sweep_writes_a_certificate_for_each_cap_dtype_and_pass(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    status = run("sweep", "--candidate", CAST, "--softcap", 30, "--dtype", "bf16", "fp16", "--jobs", 1, "--report", tmp_path)
+def test_a_sweep_writes_a_certificate_for_each_cap_dtype_and_pass(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    status = run(
+        "sweep",
+        "--candidate",
+        CAST,
+        "--softcap",
+        30,
+        "--dtype",
+        "bf16",
+        "fp16",
+        "--jobs",
+        1,
+        "--report",
+        tmp_path,
+    )
     assert status == 0
-    names = {f"{pass_}-{dtype}-30.cert.json" for pass_ in ("forward", "backward") for dtype in ("fp16", "bf16")}
+    names = {
+        f"{pass_}-{dtype}-30.cert.json" for pass_ in ("forward", "backward") for dtype in ("fp16", "bf16")
+    }
     assert {path.name for path in tmp_path.iterdir()} == names
     found = document.read(tmp_path / "forward-bf16-30.cert.json")
     assert found.complete
@@ -51,7 +68,19 @@ def test_a_wrong_input_fails_and_is_named_and_the_certificate_is_written(
 def test_a_candidate_that_fails_is_reported_with_the_range(
     name: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    arguments = ("--softcap", 30, "--dtype", "fp16", "bf16", "--pass", "forward", "--jobs", 1, "--report", tmp_path)
+    arguments = (
+        "--softcap",
+        30,
+        "--dtype",
+        "fp16",
+        "bf16",
+        "--pass",
+        "forward",
+        "--jobs",
+        1,
+        "--report",
+        tmp_path,
+    )
     assert run("sweep", "--candidate", f"{FILE}:{name}", *arguments) == 1
     out = capsys.readouterr().out
     assert "magnitudes 0x0 to 0x7fff" in out
@@ -67,10 +96,22 @@ def test_a_candidate_without_a_gradient(capsys: pytest.CaptureFixture[str]) -> N
     assert run("sweep", "--candidate", spec, *common, "--pass", "both") == 1
 
 
-def test_an_interrupted_sweep_goes_on_where_it_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupted_sweep_goes_on_where_it_stopped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Two shards of one 2**20 range each stand for pieces; the second is interrupted."""
     monkeypatch.setitem(campaign.PIECE, "cpu", 1 << 20)
-    arguments = ["sweep", "--candidate", "native-fp32", "--softcap", 30, "--dtype", "fp32", "--pass", "forward"]
+    arguments = [
+        "sweep",
+        "--candidate",
+        "native-fp32",
+        "--softcap",
+        30,
+        "--dtype",
+        "fp32",
+        "--pass",
+        "forward",
+    ]
     arguments += ["--shard", "300/1024", "--report", tmp_path, "--jobs", 1]
     real, seen = campaign.run_jobs, []
 
@@ -124,15 +165,23 @@ def test_shards_merge_to_the_whole_and_gaps_and_overlaps_are_refused(
     assert (tmp_path / "out" / "forward-fp16-30.cert.json").read_text() == document.dumps(whole)
     assert run("merge", tmp_path / "whole.cert.json", tmp_path / "whole.cert.json", "-o", tmp_path) == 2
     assert "covered twice" in capsys.readouterr().err
-    document.write(sweep("native-fp32", 30, "fp32", "forward", shard=(1024, 1024)), tmp_path / "part.cert.json")
+    document.write(
+        sweep("native-fp32", 30, "fp32", "forward", shard=(1024, 1024)), tmp_path / "part.cert.json"
+    )
     assert run("merge", tmp_path / "part.cert.json", "-o", tmp_path) == 2
     assert "are in none of" in capsys.readouterr().err
     assert run("merge", FILE, "-o", tmp_path) == 2
 
 
-def test_compare_says_same_different_or_not_comparable(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_compare_says_same_different_or_not_comparable(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     paths = {}
-    for name, spec, pass_ in (("a", CAST, "forward"), ("b", f"{FILE}:Wrong", "forward"), ("c", CAST, "backward")):
+    for name, spec, pass_ in (
+        ("a", CAST, "forward"),
+        ("b", f"{FILE}:Wrong", "forward"),
+        ("c", CAST, "backward"),
+    ):
         paths[name] = tmp_path / f"{name}.json"
         document.write(sweep(spec, 30, "fp16", pass_), paths[name])
     assert run("compare", paths["a"], paths["a"]) == 0

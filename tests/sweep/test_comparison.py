@@ -43,7 +43,11 @@ def test_the_first_inputs_are_named() -> None:
     a, b = engine(Native, 30.0, "fp32", "forward"), engine(Reciprocal, 30.0, "fp32", "forward")
     found = differences(a, b, ((LO, LO + BLOCK),), limit=3)
     assert len(found) == 3
-    x = torch.tensor([difference.pattern for difference in found], dtype=torch.int64).to(torch.int32).view(torch.float32)
+    x = (
+        torch.tensor([difference.pattern for difference in found], dtype=torch.int64)
+        .to(torch.int32)
+        .view(torch.float32)
+    )
     assert bool((Native(30.0)(x) != Reciprocal(30.0)(x)).all())
     assert differences(a, a, ((LO, LO + BLOCK),)) == []
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from fractions import Fraction
 
 import pytest
@@ -16,7 +17,9 @@ DTYPES = (torch.float16, torch.bfloat16, torch.float32)
 @pytest.mark.parametrize("cap", CAPS)
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("limit", [Fraction(2) ** -126, Fraction(1, 4096), Fraction(8), Fraction(1, 3)])
-def test_a_cut_is_the_smallest_magnitude_that_reaches_the_limit(cap: float, dtype: torch.dtype, limit: Fraction) -> None:
+def test_a_cut_is_the_smallest_magnitude_that_reaches_the_limit(
+    cap: float, dtype: torch.dtype, limit: Fraction
+) -> None:
     domain = Domain(dtype, cap, "forward")
     at = domain.cut(Fraction(domain.cap) * limit)
     if at < domain.infinity:
@@ -28,7 +31,9 @@ def test_a_cut_is_the_smallest_magnitude_that_reaches_the_limit(cap: float, dtyp
 @pytest.mark.parametrize("cap", CAPS)
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("pass_", ["forward", "backward"])
-def test_pieces_cover_the_domain_once_and_know_their_binade(cap: float, dtype: torch.dtype, pass_: str) -> None:
+def test_pieces_cover_the_domain_once_and_know_their_binade(
+    cap: float, dtype: torch.dtype, pass_: str
+) -> None:
     domain = Domain(dtype, cap, pass_)
     pieces = domain.pieces(0, domain.size, domain.size)
     assert [piece.lo for piece in pieces] == [0, *(piece.hi for piece in pieces[:-1])]
@@ -66,7 +71,7 @@ def test_shards_cover_the_domain_once(of: int, dtype: torch.dtype) -> None:
     shards = [domain.shard(number, of) for number in range(1, of + 1)]
     assert shards[0][0] == 0
     assert shards[-1][1] == domain.size
-    assert all(left[1] == right[0] for left, right in zip(shards, shards[1:], strict=False))
+    assert all(left[1] == right[0] for left, right in itertools.pairwise(shards))
     assert all(lo % domain.block == 0 for lo, _ in shards)
 
 

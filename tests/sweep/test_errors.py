@@ -37,7 +37,9 @@ def test_within_the_bound(cap: float, zone: str, pass_: str, out: torch.dtype) -
     for magnitude in magnitudes[:40]:
         (piece,) = domain.pieces(magnitude, magnitude + 1, domain.size)
         x = decode(magnitude, torch.float32)
-        nearest = exact.round_forward(x, cap, out) if pass_ == "forward" else exact.round_gradient(x, 1.0, cap, out)
+        nearest = (
+            exact.round_forward(x, cap, out) if pass_ == "forward" else exact.round_gradient(x, 1.0, cap, out)
+        )
         for steps in (0, 1, -2):
             got = max(0, encode(nearest, out) + steps)
             y = decode(got, out)

@@ -33,7 +33,9 @@ def test_a_forward_error_is_mpmaths_at_200_bits(x: float, steps: int) -> None:
 def test_a_gradient_error_is_in_units_of_the_upstream_gradient(x: float) -> None:
     mpmath.mp.prec = 200
     exact = 1 / mpmath.cosh(mpmath.mpf(x) / 30) ** 2
-    assert BACKWARD.error(encode(x, torch.float32), 0) == pytest.approx(float(exact * 2**24), rel=2.0**-40, abs=2.0**-33)
+    assert BACKWARD.error(encode(x, torch.float32), 0) == pytest.approx(
+        float(exact * 2**24), rel=2.0**-40, abs=2.0**-33
+    )
 
 
 def test_an_error_that_is_not_finite() -> None:
@@ -56,17 +58,24 @@ def test_zeros_are_rounded_with_their_sign() -> None:
 
 def test_rounding_of_tensors_and_of_rationals_agree() -> None:
     generator = torch.Generator().manual_seed(1)
-    errors = torch.rand(2000, generator=generator, dtype=torch.float64) * 2.0 ** torch.randint(-40, 90, (2000,))
+    errors = torch.rand(2000, generator=generator, dtype=torch.float64) * 2.0 ** torch.randint(
+        -40, 90, (2000,)
+    )
     want = [round_to_format(Fraction(error), ERROR) for error in errors.tolist()]
     assert round_errors(errors).tolist() == want
-    assert [rounding_range(error, 0.0)[0] <= w <= rounding_range(error, 0.0)[1] for error, w in zip(errors.tolist(), want, strict=True)] == [True] * 2000
+    assert [
+        rounding_range(error, 0.0)[0] <= w <= rounding_range(error, 0.0)[1]
+        for error, w in zip(errors.tolist(), want, strict=True)
+    ] == [True] * 2000
 
 
 @pytest.mark.parametrize("bound", [2.0**-20, 2.0**-39, 2.0**-46])
 @pytest.mark.parametrize("seed", range(4))
 def test_the_worst_is_among_the_leading_whatever_the_errors_of_fp64(bound: float, seed: int) -> None:
     generator = torch.Generator().manual_seed(seed)
-    truth = torch.rand(3000, generator=generator, dtype=torch.float64) * (bound * 8 if seed % 2 else 1.0) + 0.25
+    truth = (
+        torch.rand(3000, generator=generator, dtype=torch.float64) * (bound * 8 if seed % 2 else 1.0) + 0.25
+    )
     seen = truth + (torch.rand(3000, generator=generator, dtype=torch.float64) * 2 - 1) * bound
     index, low, high = leading(seen, bound, -1.0)
     rounded = round_errors(truth)

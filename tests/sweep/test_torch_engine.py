@@ -65,7 +65,9 @@ def by_the_oracles(kind: type, cap: float, dtype: str, pass_: str, lo: int, hi: 
     }
 
 
-def slow_worst(domain: Domain, x: torch.Tensor, y: torch.Tensor, flushed: torch.Tensor, truth: Truth) -> object:
+def slow_worst(
+    domain: Domain, x: torch.Tensor, y: torch.Tensor, flushed: torch.Tensor, truth: Truth
+) -> object:
     question = Question(domain.cap, domain.pass_, domain.dtype, y.dtype, 2.0**-24)
     z = x.double().abs() / domain.cap
     counted = (z >= 2.0**-126) & x.isfinite() & ~flushed
@@ -178,7 +180,10 @@ def test_nan_payloads_do_not_count() -> None:
             y = super().__call__(x)
             return torch.where(x.isnan(), from_bits(torch.tensor(0x7C01), torch.float16), y)
 
-    assert swept(Payload, 30.0, "fp16", "forward").fingerprints == swept(Cast, 30.0, "fp16", "forward").fingerprints
+    assert (
+        swept(Payload, 30.0, "fp16", "forward").fingerprints
+        == swept(Cast, 30.0, "fp16", "forward").fingerprints
+    )
 
 
 def test_the_bound_and_the_order_are_counted() -> None:

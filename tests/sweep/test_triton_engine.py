@@ -92,7 +92,10 @@ def test_a_mirrored_error_is_found_without_a_broken_symmetry() -> None:
             return torch.where(x.abs() == 3.0, y * (1 + 2.0**-23), y)
 
     lo = encode(3.0, torch.float32) // BLOCK * BLOCK
-    clean, found = fused(Native, 30.0, "forward", lo, lo + BLOCK), agree(Both, 30.0, "forward", lo, lo + BLOCK)
+    clean, found = (
+        fused(Native, 30.0, "forward", lo, lo + BLOCK),
+        agree(Both, 30.0, "forward", lo, lo + BLOCK),
+    )
     assert found.count("oddness_breaks") == 0
     assert found.count("correctly_rounded") == clean.count("correctly_rounded") - 2
 
