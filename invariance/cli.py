@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import NoReturn
 
-from invariance.commands import check, compare, fuzz, laws, merge, replay, sweep
+from invariance.commands import check, compare, fuzz, laws, merge, mutants, replay, sweep
 from invariance.usage import UsageError
 
 
@@ -30,6 +30,7 @@ COMMANDS = {
     "sweep": sweep,
     "merge": merge,
     "compare": compare,
+    "mutants": mutants,
 }
 
 

@@ -98,7 +98,7 @@ def cap_through_fp16(softcap: float) -> Any:
     return edited_operator("cap_through_fp16", softcap, edit)
 
 
-@wrong(bugs=(4,), must={"cap_scaling"}, tier="interpreter")
+@wrong(bugs=(4,), must={"cap_used"}, tier="interpreter")
 def fp16_intermediates(softcap: float) -> Any:
     """The forward kernel converts x to FP16 first, whatever it is."""
     edit = Edit(
@@ -119,14 +119,14 @@ def division_by_block(softcap: float) -> Any:
     return edited_operator("division_by_block", softcap, edit)
 
 
-@wrong(bugs=(62, 63, 64), must={"layout"}, tier="interpreter")
+@wrong(bugs=(62, 63, 64), must={"slicing", "autograd_gradients"}, tier="interpreter")
 def gradient_read_flat(softcap: float) -> Any:
     """The backward takes the upstream gradient's pointer, whatever its strides are."""
     edit = Edit("x, grad_y = _plain(x), _plain(grad_y)", "x = _plain(x)", "triton_op")
     return edited_operator("gradient_read_flat", softcap, edit)
 
 
-@wrong(bugs=(60, 57), must={"layout"}, tier="interpreter")
+@wrong(bugs=(60, 57), must={"slicing", "result_form"}, tier="interpreter")
 def input_read_flat(softcap: float) -> Any:
     """The forward takes the input's pointer, whatever its strides are."""
     edit = Edit("    _check_device(x)\n    x = _plain(x)\n", "    _check_device(x)\n", "triton_op")
@@ -157,13 +157,6 @@ def saved_on_the_context(softcap: float) -> Any:
             "triton_op",
         ),
     )
-
-
-@wrong(bugs=(69, 71), must={"double_backward"}, tier="interpreter")
-def second_derivative_silent(softcap: float) -> Any:
-    """The guard against second derivatives is gone."""
-    edit = Edit("if torch.is_grad_enabled():\n            grad_x", "if False:\n            grad_x", "triton_op")
-    return edited_operator("second_derivative_silent", softcap, edit)
 
 
 @wrong(bugs=(29, 30), must={"bad_caps"}, tier="interpreter", laws=("bad_caps", "bad_dtypes", "result_form"))

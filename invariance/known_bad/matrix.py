@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 from invariance.known_bad.entry import Entry
 from invariance.plan import LEAST, Settings
@@ -25,7 +26,7 @@ INTERPRETED = (
 )  # fmt: skip
 
 # Attempts on one failure: the report wants a small case, not the smallest one.
-SHRINKS = 60
+SHRINKS = {"plan": 60, "interpreter": 16, "device": 30}
 
 
 @dataclass(frozen=True)
@@ -91,11 +92,13 @@ def judge(entry: Entry, *, seed: int = 0) -> Row:
     reason = reason_not_here(entry.tier)
     if reason is not None:
         return Row(entry, not_run=reason)
-    if entry.tier == "codegen":
-        failures, compared = _judge_code(entry)
-    else:
-        failures, compared = _judge_calls(entry, seed)
-    return Row(entry, failures, compared, time.monotonic() - started)
+    failures: list[Failure] = []
+    compared = 0
+    for part in _PARTS[entry.tier]:
+        found, judged = part(entry, seed)
+        failures += found
+        compared += judged
+    return Row(entry, tuple(failures), compared, time.monotonic() - started)
 
 
 def judge_all(
@@ -110,7 +113,7 @@ def judge_all(
     return rows
 
 
-def _judge_calls(entry: Entry, seed: int) -> tuple[tuple[Failure, ...], int]:
+def _judge_calls(entry: Entry, seed: int) -> tuple[list[Failure], int]:
     """The plan, of the smallest profile, on the caps and dtypes of the entry."""
     settings = Settings(
         caps=entry.caps,
@@ -127,11 +130,11 @@ def _judge_calls(entry: Entry, seed: int) -> tuple[tuple[Failure, ...], int]:
         explore=False,
         check_grad=True,
         first_failures=True,
-        shrinks=SHRINKS,
+        shrinks=SHRINKS[entry.tier],
     )
     report = session.run()
     failures = [_failure(verdict) for verdict in report.verdicts if verdict.status == FAIL]
-    return tuple(failures), sum(verdict.elements for verdict in report.verdicts)
+    return failures, sum(verdict.elements for verdict in report.verdicts)
 
 
 def _failure(verdict: Verdict) -> Failure:
@@ -148,15 +151,39 @@ def _failure(verdict: Verdict) -> Failure:
     )
 
 
-def _judge_code(entry: Entry) -> tuple[tuple[Failure, ...], int]:
+def _judge_code(entry: Entry, _: int) -> tuple[list[Failure], int]:
     """The laws of the code generation tier, in a child: a compiler may crash."""
-    kwargs = {"spec": entry.spec, "dtypes": entry.dtypes}
-    outcome = run_job(Job("invariance.known_bad.code:broken_laws", kwargs, entry.timeout))
+    return _in_a_child("invariance.known_bad.code:broken_laws", "compiles", entry, dtypes=entry.dtypes)
+
+
+def _judge_reach(entry: Entry, _: int) -> tuple[list[Failure], int]:
+    """Offsets past 2^31 elements, in the interpreter."""
+    return _in_a_child("invariance.known_bad.reach:out_of_reach", "beyond_int32", entry)
+
+
+def _in_a_child(target: str, otherwise: str, entry: Entry, **kwargs: Any) -> tuple[list[Failure], int]:
+    """The laws that a function finds broken; what it does not survive breaks the law `otherwise`."""
+    outcome = run_job(Job(target, {"spec": entry.spec, **kwargs}, entry.timeout))
     if outcome.kind != "done":
-        lines = (outcome.failure or outcome.kind).strip().splitlines()
-        return (Failure("compiles", "FI", "forward", entry.dtypes[0], lines[-1]),), 1
+        last = (outcome.failure or outcome.kind).strip().splitlines()[-1]
+        return [Failure(otherwise, "FI", "forward", entry.dtypes[0], last)], 1
     found, judged = outcome.value
-    return tuple(Failure(law, "FI", pass_, dtype, what) for law, pass_, dtype, what in found), judged
+    failures = [
+        Failure(law, "GI" if pass_ == "backward" else "FI", pass_, dtype, what) for law, pass_, dtype, what in found
+    ]
+    return _first_of_each(failures), judged
+
+
+def _first_of_each(failures: list[Failure]) -> list[Failure]:
+    return list({failure.law: failure for failure in reversed(failures)}.values())[::-1]
+
+
+_PARTS: dict[str, tuple[Callable[[Entry, int], tuple[list[Failure], int]], ...]] = {
+    "plan": (_judge_calls,),
+    "interpreter": (_judge_calls, _judge_reach),
+    "codegen": (_judge_code,),
+    "device": (_judge_calls,),
+}
 
 
 @dataclass(frozen=True)

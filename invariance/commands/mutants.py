@@ -1,0 +1,83 @@
+"""mutants: the suite judges kernels that are known to be wrong, and proves that it can fail."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from pathlib import Path
+
+from invariance import environment
+from invariance.checkers import load_laws
+from invariance.known_bad import report
+from invariance.known_bad.entry import TIERS, Entry, load_catalogue
+from invariance.known_bad.here import reason_not_here
+from invariance.known_bad.matrix import Row, judge_all
+from invariance.usage import UsageError, progress
+
+HELP = "the kill matrix: every known-bad kernel must die, no good variant may"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The command's flags."""
+    parser.add_argument(
+        "--tier", default="all", help=f"{', '.join(TIERS)} or all: every one that this machine has (default: all)"
+    )
+    parser.add_argument("--report", type=Path, metavar="DIR", help="write mutants.json and mutants.md there")
+    parser.add_argument("--json", action="store_true", help="the JSON report on standard output, and nothing else there")
+    parser.add_argument("--jobs", default=None, metavar="N", help="kernels judged at a time (default: cores)")
+    parser.add_argument("--seed", default="0", metavar="N", help="of the plan's hash-drawn cases (default: 0)")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Judge, report; 0 when everything that could be judged here was judged right, 1 when not."""
+    seed, jobs = _whole("--seed", options.seed, 0), _whole("--jobs", options.jobs or str(os.cpu_count() or 1), 1)
+    asked = _tiers(options.tier)
+    if options.report is not None and options.report.exists() and not options.report.is_dir():
+        raise UsageError(f"--report {options.report} is a file, not a folder")
+    rows = _judged(list(load_catalogue().values()), asked, jobs, seed)
+    device = environment.resolve_device("auto")
+    data = report.as_json(rows, environment.describe(device, seed, {}), seed)
+    if options.report is not None:
+        report.write(options.report, data)
+    print(report.dumps(data) if options.json else report.text(rows), end="")
+    return 1 if any(row.complaints for row in rows) else 0
+
+
+def _judged(entries: list[Entry], asked: tuple[str, ...], jobs: int, seed: int) -> list[Row]:
+    """Rows of the whole catalogue in its order; kernels of other tiers were not asked for."""
+    load_laws()
+    chosen = [entry for entry in entries if entry.tier in asked]
+    done = 0
+
+    def shown(row: Row) -> None:
+        nonlocal done
+        done += 1
+        progress(done, len(chosen), f"{row.entry.name}: {report.outcome(row)}")
+        if sys.stderr.isatty():
+            for complaint in row.complaints:
+                print(f"\r\x1b[2K{row.entry.name}: {complaint}", file=sys.stderr)
+
+    # A kernel that damages the device's context does it alone: one at a time there.
+    on_device = [entry for entry in chosen if entry.tier == "device"]
+    on_host = [entry for entry in chosen if entry.tier != "device"]
+    rows = judge_all(on_host, jobs=jobs, seed=seed, progress=shown)
+    rows += judge_all(on_device, jobs=1, seed=seed, progress=shown)
+    by_name = {row.entry.name: row for row in rows}
+    return [by_name.get(entry.name) or Row(entry, not_run="the tier was not asked for") for entry in entries]
+
+
+def _tiers(asked: str) -> tuple[str, ...]:
+    if asked == "all":
+        return TIERS
+    if asked not in TIERS:
+        raise UsageError(f"--tier {asked!r} is unknown: there are {', '.join(TIERS)}, all")
+    if (reason := reason_not_here(asked)) is not None:
+        raise UsageError(f"--tier {asked} cannot be judged here: {reason}")
+    return (asked,)
+
+
+def _whole(flag: str, text: str, least: int) -> int:
+    if not text.isascii() or not text.isdigit() or int(text) < least:
+        raise UsageError(f"{flag} {text!r} is not a whole number of at least {least}")
+    return int(text)

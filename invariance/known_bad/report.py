@@ -1,0 +1,123 @@
+"""The kill matrix as JSON, Markdown and text."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from invariance.known_bad.entry import TIERS
+from invariance.known_bad.matrix import Row, Score
+
+SCHEMA_VERSION = 1
+
+
+def as_json(rows: Sequence[Row], environment: dict[str, Any], seed: int) -> dict[str, Any]:
+    """Plain data: the score, what was not run, each kernel, and the matrix of law by kernel by tier."""
+    score = Score.of(rows)
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "summary": str(score),
+        "score": asdict(score),
+        "seed": seed,
+        "distinct_sets": len({row.failed for row in rows if row.killed}),
+        "tiers": [_tier(tier, [row for row in rows if row.entry.tier == tier]) for tier in TIERS],
+        "kernels": [_kernel(row) for row in rows],
+        "matrix": matrix(rows),
+        "environment": environment,
+    }
+
+
+def matrix(rows: Iterable[Row]) -> dict[str, dict[str, list[str]]]:
+    """law -> tier -> the wrong kernels that it killed there."""
+    found: dict[str, dict[str, list[str]]] = {}
+    for row in rows:
+        for law in sorted(row.failed):
+            found.setdefault(law, {}).setdefault(row.entry.tier, []).append(row.entry.name)
+    return dict(sorted(found.items()))
+
+
+def _tier(tier: str, rows: list[Row]) -> dict[str, Any]:
+    score, reasons = Score.of(rows), {row.not_run for row in rows if row.not_run is not None}
+    return {"tier": tier, **asdict(score), "not_run": "; ".join(sorted(reasons)) or None}
+
+
+def _kernel(row: Row) -> dict[str, Any]:
+    entry = row.entry
+    return {
+        "name": entry.name,
+        "candidate": entry.spec,
+        "wrong": entry.wrong,
+        "states": entry.states,
+        "tier": entry.tier,
+        "bugs": list(entry.bugs),
+        "must": sorted(entry.must),
+        "may": sorted(entry.may),
+        "outcome": outcome(row),
+        "failed": sorted(row.failed),
+        "failures": [asdict(failure) for failure in row.failures],
+        "complaints": row.complaints,
+        "compared": row.compared,
+    }
+
+
+def outcome(row: Row) -> str:
+    """In a word or two."""
+    if row.not_run is not None:
+        return f"not run: {row.not_run}"
+    if row.entry.wrong:
+        return "killed" if row.killed else "survived"
+    return "false alarm" if row.false_alarm else "passed"
+
+
+def text(rows: Sequence[Row]) -> str:
+    """For standard output: what is not as its entry says, what was not run, and the score as the last line."""
+    lines = [f"{outcome(row)}: {row.entry.name}: {complaint}" for row in rows for complaint in row.complaints]
+    for tier in TIERS:
+        here = [row for row in rows if row.entry.tier == tier]
+        reasons = {row.not_run for row in here if row.not_run is not None}
+        lines += [f"{tier}: {len(here)} kernels not run: {reason}" for reason in sorted(reasons)]
+        if here and not reasons:
+            lines.append(f"{tier}: {Score.of(here)}")
+    return "\n".join([*lines, str(Score.of(rows))]) + "\n"
+
+
+def markdown(data: dict[str, Any]) -> str:
+    """The report for a reader: score, tiers, law by kernel by tier, then every kernel."""
+    return "\n".join([
+        "# Kill matrix", "", data["summary"], "",
+        *_table(("tier", "killed", "wrong", "false alarms", "right", "not run"), [
+            (t["tier"], t["killed"], t["wrong"], t["false_alarms"], t["right"], t["not_run"] or "") for t in data["tiers"]
+        ]),
+        "", "## Laws", "", "Which wrong kernels each law killed, by tier.", "",
+        *_table(("law", "tier", "kernels"), [
+            (law, tier, ", ".join(names)) for law, tiers in data["matrix"].items() for tier, names in tiers.items()
+        ]),
+        "", "## Kernels", "",
+        *_table(("kernel", "tier", "BUGS.md", "outcome", "laws that failed", "what it does"), [
+            (k["name"], k["tier"], ", ".join(f"#{bug}" for bug in k["bugs"]), k["outcome"], ", ".join(k["failed"]), k["states"])
+            for k in data["kernels"]
+        ]),
+        "",
+    ])  # fmt: skip
+
+
+def _table(head: Sequence[str], body: Iterable[Sequence[object]]) -> list[str]:
+    def line(cells: Sequence[object]) -> str:
+        return "| " + " | ".join(str(cell).replace("|", "\\|") for cell in cells) + " |"
+
+    return [line(head), line(["---"] * len(head)), *map(line, body)]
+
+
+def write(folder: Path, data: dict[str, Any]) -> None:
+    """mutants.json and mutants.md in the folder, which is made where it is missing."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "mutants.json").write_text(dumps(data), encoding="utf-8")
+    (folder / "mutants.md").write_text(markdown(data), encoding="utf-8")
+
+
+def dumps(data: dict[str, Any]) -> str:
+    """The JSON text."""
+    return json.dumps(data, indent=1, allow_nan=False) + "\n"
