@@ -21,10 +21,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("a", metavar="A.json", help="a certificate")
     parser.add_argument("b", metavar="B.json", help="another one, of the same cap, dtype and pass")
     parser.add_argument(
-        "--candidate", nargs=2, metavar=("A", "B"), help="run these to name the first inputs (default: those certified)"
+        "--candidate",
+        nargs=2,
+        metavar=("A", "B"),
+        help="run these to name the first inputs (default: those certified)",
     )
     parser.add_argument("--device", default="auto", help="where to run them (default: auto)")
-    parser.add_argument("--timeout", type=float, default=600.0, metavar="S", help="seconds for that (default: 600)")
+    parser.add_argument(
+        "--timeout", type=float, default=600.0, metavar="S", help="seconds for that (default: 600)"
+    )
 
 
 def run(options: argparse.Namespace) -> int:

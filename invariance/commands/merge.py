@@ -10,13 +10,17 @@ from invariance.sweep.certificate import Certificate, Key, gaps, merged
 from invariance.sweep.text import render
 from invariance.usage import UsageError
 
-HELP = "merge certificates of shards: grouped by candidate, cap, dtype and pass; overlaps and gaps are refused"
+HELP = (
+    "merge certificates of shards: grouped by candidate, cap, dtype and pass; overlaps and gaps are refused"
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of this command."""
     parser.add_argument("certificates", nargs="+", metavar="CERT", help="*.cert.json files")
-    parser.add_argument("-o", "--output", type=Path, required=True, metavar="DIR", help="where the whole ones go")
+    parser.add_argument(
+        "-o", "--output", type=Path, required=True, metavar="DIR", help="where the whole ones go"
+    )
 
 
 def run(options: argparse.Namespace) -> int:

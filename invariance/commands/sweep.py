@@ -23,21 +23,33 @@ PATIENCE_FOR_IMPORT = 120.0
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of this command."""
-    parser.add_argument("--candidate", default="registry", metavar="SPEC", help="as for check (default: registry)")
+    parser.add_argument(
+        "--candidate", default="registry", metavar="SPEC", help="as for check (default: registry)"
+    )
     add_list(parser, "--softcap", "caps (default: 20 30)", "C")
     add_list(parser, "--dtype", "fp16, bf16, fp32 (default: all)", "DTYPE")
     parser.add_argument(
-        "--pass", dest="pass_", metavar="PASS", help="forward, backward or both (default: what the candidate has)"
+        "--pass",
+        dest="pass_",
+        metavar="PASS",
+        help="forward, backward or both (default: what the candidate has)",
     )
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda:i (default: auto)")
-    parser.add_argument("--shard", default="1/1", metavar="K/N", help="only the K-th of N parts of each domain")
+    parser.add_argument(
+        "--shard", default="1/1", metavar="K/N", help="only the K-th of N parts of each domain"
+    )
     parser.add_argument("--report", type=Path, metavar="DIR", help="write the certificates there")
     parser.add_argument(
         "--resume", action="store_true", help="use the pieces that an interrupted run left in --report DIR"
     )
-    parser.add_argument("--jobs", metavar="N", help="child processes at a time (default: cores, one on a GPU)")
     parser.add_argument(
-        "--timeout", default="600", metavar="S", help="seconds that a piece of 2^26 inputs may take (default: 600)"
+        "--jobs", metavar="N", help="child processes at a time (default: cores, one on a GPU)"
+    )
+    parser.add_argument(
+        "--timeout",
+        default="600",
+        metavar="S",
+        help="seconds that a piece of 2^26 inputs may take (default: 600)",
     )
 
 
@@ -75,8 +87,14 @@ def read(options: argparse.Namespace) -> Campaign:
     except NoSuchDevice as error:
         raise UsageError(f"--{error}") from error
     caps = tuple(read_cap(text) for text in flattened(options.softcap)) or DEFAULT_CAPS
-    dtypes = tuple(sorted((read_dtype(text) for text in flattened(options.dtype)), key=DTYPES.index)) or DTYPES
-    shard, jobs, timeout = read_shard(options.shard), _whole("--jobs", options.jobs or "1"), _seconds(options.timeout)
+    dtypes = (
+        tuple(sorted((read_dtype(text) for text in flattened(options.dtype)), key=DTYPES.index)) or DTYPES
+    )
+    shard, jobs, timeout = (
+        read_shard(options.shard),
+        _whole("--jobs", options.jobs or "1"),
+        _seconds(options.timeout),
+    )
     caps, passes = _possible(options.candidate, device, caps, dtypes, options.pass_)
     targets = [Target(cap, dtype, pass_) for cap in caps for dtype in dtypes for pass_ in passes]
     return Campaign(
@@ -96,7 +114,13 @@ def read(options: argparse.Namespace) -> Campaign:
 def read_shard(text: str) -> tuple[int, int]:
     """K/N as two numbers, 1 <= K <= N."""
     number, _, of = text.partition("/")
-    if not (number.isascii() and number.isdigit() and of.isascii() and of.isdigit() and 1 <= int(number) <= int(of)):
+    if not (
+        number.isascii()
+        and number.isdigit()
+        and of.isascii()
+        and of.isdigit()
+        and 1 <= int(number) <= int(of)
+    ):
         raise UsageError(f"--shard {text!r} is not K/N with 1 <= K <= N, such as 1/8")
     return int(number), int(of)
 
@@ -109,7 +133,9 @@ def _possible(
     outcome = run_job(Job("invariance.run:probe", kwargs, PATIENCE_FOR_IMPORT))
     found = outcome.value if outcome.kind == "done" else {}
     if "unloadable" in found or outcome.announced is None:
-        raise UsageError(found.get("unloadable") or str(CandidateNotLoadable(f"candidate {spec!r}: {outcome.failure}")))
+        raise UsageError(
+            found.get("unloadable") or str(CandidateNotLoadable(f"candidate {spec!r}: {outcome.failure}"))
+        )
     if (fixed := found.get("fixed_cap")) is not None:
         caps = (fixed,)
     if asked is not None:

@@ -50,14 +50,7 @@ class TorchEngine:
 
         Raises CandidateRaised when the candidate does, or returns something else than a tensor like its input.
         """
-        question = Question(
-            self.domain.cap,
-            self.domain.pass_,
-            self.domain.dtype,
-            self.subject.out_dtype,
-            self.contract.gradient_unit,
-        )
-        tally = Tally(question, self.domain.sign)
+        tally = self.tally()
         before: Rows | None = None
         for start in range(lo, hi, self.block):
             announce(start, start + self.block)
@@ -65,6 +58,12 @@ class TorchEngine:
         if before is not None and hi <= self.domain.infinity:
             self._seam(tally, hi - 1, before, self.fold(self.results(hi)[1]))
         return tally.certificate(key, self.domain, lo, hi)
+
+    def tally(self) -> Tally:
+        """An empty tally of this subject."""
+        domain, unit = self.domain, self.contract.gradient_unit
+        question = Question(domain.cap, domain.pass_, domain.dtype, self.subject.out_dtype, unit)
+        return Tally(question, domain.sign)
 
     def results(self, start: int) -> tuple[Tensor, Tensor]:
         """(x, y) of one call on a block: a row of positive and a row of negative inputs each."""

@@ -7,6 +7,7 @@ engine, on the same results, so that both engines give the same certificate.
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -19,7 +20,7 @@ from invariance.sweep import verify_kernels as kernels
 from invariance.sweep.certificate import Certificate, Key
 from invariance.sweep.domain import RANGE, Domain, Piece
 from invariance.sweep.errors import far_spacing
-from invariance.sweep.settle import Contender, Question, rounding_range
+from invariance.sweep.settle import Contender, rounding_range
 from invariance.sweep.tally import Tally
 from invariance.sweep.torch_engine import Announce, TorchEngine, bits_of, silent
 
@@ -93,17 +94,18 @@ class TritonEngine(TorchEngine):
         """As TorchEngine.sweep; lo and hi are multiples of 2**16."""
         if self.domain.dtype != torch.float32 or self.subject.out_dtype != torch.float32:
             return super().sweep(key, lo, hi, announce)
-        question = Question(
-            self.domain.cap, self.domain.pass_, torch.float32, torch.float32, self.contract.gradient_unit
-        )
-        tally = Tally(question, self.domain.sign)
+        tally = self.tally()
+        on_gpu = torch.device(self.subject.device).type == "cuda"
+        with torch.cuda.device(self.subject.device) if on_gpu else contextlib.nullcontext():
+            tiles, lists = self.scan(tally, lo, hi, announce)
         try:
-            self._run(tally, lo, hi, announce)
+            self._gather(tally, tiles, lists)
         except Overflow:
             return super().sweep(key, lo, hi, announce)
         return tally.certificate(key, self.domain, lo, hi)
 
-    def _run(self, tally: Tally, lo: int, hi: int, announce: Announce) -> None:
+    def scan(self, tally: Tally, lo: int, hi: int, announce: Announce = silent) -> tuple[Tiles, Lists]:
+        """All that the device does for magnitudes lo to hi - 1; what is left is bringing it in."""
         tiles = Tiles.of(self.domain, lo, hi, self.tile)
         lists = Lists(len(tiles.lo), self.subject.device)
         table = [torch.from_numpy(getattr(tiles, name)).to(self.subject.device) for name in vars(tiles)]
@@ -118,7 +120,7 @@ class TritonEngine(TorchEngine):
             self._unusual(tally, tiles, lists.dirty[first:last].cpu().numpy() > 0, start, x, y)
             edges.append(torch.stack([y[:, 0], y[:, -1]], 1))
         self._seams(tally, [*starts, hi], edges)
-        self._gather(tally, tiles, lists)
+        return tiles, lists
 
     def _seams(self, tally: Tally, cuts: list[int], edges: list[Tensor]) -> None:
         """The order of results across calls, and with the upper neighbour of the range."""

@@ -16,7 +16,7 @@ from oracles.rounding import neighbour, to_bits
 from oracles.tolerances import load_contract
 from oracles.truth import Truth
 
-BLOCK = 1 << 12
+BLOCK = 1 << 11
 
 
 class _Rounded(torch.autograd.Function):
@@ -153,7 +153,7 @@ def planted_gradient(base: type, pattern: int, steps: int) -> Candidate:
 def engine(
     candidate: Candidate | type, cap: float, dtype: str, pass_: str, kind: type[TorchEngine] = TorchEngine
 ) -> TorchEngine:
-    """An engine with blocks of 4096 magnitudes, the whole domain for 16 bits."""
+    """An engine with blocks of 2048 magnitudes, the whole domain for 16 bits."""
     candidate = candidate if isinstance(candidate, Candidate) else adapt(candidate.__name__, candidate)
     target = subject(candidate, cap, dtype, pass_, "cpu")
     return kind(target, load_contract(), BLOCK if dtype == "fp32" else None)

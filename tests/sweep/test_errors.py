@@ -14,7 +14,7 @@ from oracles import exact
 from oracles.formats import format_of, round_to_format
 
 UNIT = 2.0**-24
-CAPS = (30.0, 1.0, 7.3, 1.0 + 2.0**-23, 2.0**-40, 3.0 * 2.0**40)
+CAPS = (30.0, 1.0, 1.0 + 2.0**-23, 3.0 * 2.0**40)
 
 
 def places(domain: Domain, zone: str) -> list[int]:
@@ -34,7 +34,7 @@ def test_within_the_bound(cap: float, zone: str, pass_: str, out: torch.dtype) -
     domain = Domain(torch.float32, cap, pass_)
     question = Question(domain.cap, pass_, torch.float32, out, UNIT)
     magnitudes = places(domain, zone)
-    for magnitude in magnitudes[:40]:
+    for magnitude in magnitudes[:: max(1, len(magnitudes) // 16)]:
         (piece,) = domain.pieces(magnitude, magnitude + 1, domain.size)
         x = decode(magnitude, torch.float32)
         nearest = (

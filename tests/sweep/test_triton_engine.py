@@ -31,9 +31,9 @@ from tests.sweep.subjects import (
 
 
 class Small(TritonEngine):
-    """Calls of one block and tiles of 1024: seams between calls and tiles in a range that is interpreted quickly."""
+    """Calls of one block and tiles of 512: seams between calls and tiles in a range that is interpreted quickly."""
 
-    call_size, tile = BLOCK, 1024
+    call_size, tile = BLOCK, 512
 
 
 def fused(candidate: Candidate | type, cap: float, pass_: str, lo: int, hi: int) -> Certificate:
