@@ -204,7 +204,11 @@ def drawn(strategy: st.SearchStrategy[Any], *, examples: int, seed: int) -> list
         suppress_health_check=list(HealthCheck),
         verbosity=Verbosity.quiet,
     )
-    seeded(seed)(quiet(given(strategy)(found.setdefault)))()
+
+    def note(example: Any) -> None:
+        found.setdefault(example)
+
+    seeded(seed)(quiet(given(strategy)(note)))()
     return list(found)
 
 

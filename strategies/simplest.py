@@ -15,7 +15,7 @@ import numpy as np
 from strategies.campaign import CapRange, cap_of_bits
 from strategies.caps import Cap, as_fp32, fp32_bits
 
-__all__ = ["simplest_cap", "simplicity", "spell"]
+__all__ = ["near_cap", "simplest_cap", "simplicity", "spell"]
 
 # Caps of models, and the first decimals and integers that a cut to 8, 11 or 23 bits changes.
 _KNOWN: Final[tuple[float, ...]] = (
@@ -84,6 +84,38 @@ def simplest_cap(cap: Cap, fails: Callable[[Cap], bool], within: CapRange, *, bu
         best = _least(best, attempt)
         best = float(best) if attempt(float(best)) else best
     return best
+
+
+def near_cap(cap: Cap, fails: Callable[[Cap], bool], within: CapRange, *, budget: int) -> Cap:
+    """A simpler cap at which it still fails, where each of the few calls of `fails` is dear.
+
+    A cap of everyday use, else the power of two nearest to 1 from which on powers fail, else fewer decimal digits.
+    """
+    left = [budget]
+
+    def attempt(other: Cap) -> bool:
+        left[0] -= 1
+        return left[0] >= 0 and other in within and fails(other)
+
+    for known in (1.0, 30.0, 2.0):
+        if known != cap and attempt(known):
+            return known
+    value = as_fp32(cap)
+    far = math.frexp(value)[1] - 1 + (value < 1.0)  # the power of two next to the cap, towards 1
+    for power in (far, far + (1 if value >= 1.0 else -1)):
+        if attempt(math.ldexp(1.0, power)):
+            return _nearest_power(power, attempt)
+    shorter = (as_fp32(float(f"{value:.{digits}g}")) for digits in range(1, 8))
+    return next((c for c in shorter if c != value and attempt(c)), cap)
+
+
+def _nearest_power(power: int, attempt: Callable[[Cap], bool]) -> float:
+    """The power of two nearest to 1 that fails, where failing goes on from some exponent on."""
+    good, bad = 0, power
+    while abs(bad - good) > 1:
+        middle = (good + bad) // 2
+        good, bad = (good, middle) if attempt(math.ldexp(1.0, middle)) else (middle, bad)
+    return math.ldexp(1.0, bad)
 
 
 def _ranked(cap: Cap) -> list[Cap]:

@@ -34,7 +34,8 @@ def stratified(cap: float, seed: int, count: int, device: torch.device | str = "
         _seams(draw),
         _plain(device),
     ]
-    return torch.cat(points).sort().values.unique_consecutive()
+    unique: Tensor = torch.unique(torch.cat(points))
+    return unique
 
 
 def _strata(draw: Draw, low: int, high: int) -> Tensor:

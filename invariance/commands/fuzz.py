@@ -52,7 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--shard", default="1/1", metavar="K/N", help="part K of N of the campaign")
     parser.add_argument("--jobs", metavar="N", help="child processes at a time (default: cores, one on a GPU)")
     parser.add_argument(
-        "--timeout", default="60", metavar="S", help="seconds that a round of caps may take (default: 60)"
+        "--timeout", default="30", metavar="S", help="seconds that a round of caps may take (default: 30)"
     )
     parser.add_argument(
         "--corpus", type=Path, metavar="FILE", help="append each failure there, a line of JSON, for replay"

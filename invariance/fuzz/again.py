@@ -29,6 +29,8 @@ from strategies.dtypes import FORMATS, TORCH, name, to_bits
 from strategies.simplest import simplest_cap
 
 CAPS_TRIED = 150  # a few milliseconds each
+BESIDE = ("one step below", "one step above")
+LOCAL = (*BESIDE, "its first 8 bits", "as a float")
 LISTED = 64  # elements up to which a corpus line writes out the expected bits
 
 
@@ -69,6 +71,8 @@ def seen_again(subject: Subject, broken: Broken, history: list[Asked]) -> Seen |
 def shrunk_cap(subject: Subject, broken: Broken, within: CapRange) -> Seen | None:
     """The failure at the simplest cap that has it, all in this process; None where it does not come back at all."""
     candidate = candidate_of(subject)
+    if _look(candidate, subject, broken, broken.asked) is None:
+        return None
 
     def fails(cap: float | int) -> bool:
         return _look(candidate, subject, broken, Asked(cap, broken.asked.form)) is not None

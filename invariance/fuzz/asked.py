@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+import warnings
+from dataclasses import dataclass
 from typing import Any, cast
 
 import torch
 
-from invariance.candidate import Candidate, Map
+from invariance.candidate import Candidate, CandidateRaised, Map
 from strategies.caps import Cap, as_fp32
 from strategies.simplest import spell
 
@@ -30,7 +31,11 @@ class Asked:
         if self.form == NUMBER:
             return candidate.map(self.cap, pass_)
         given = cast(float, torch.tensor(as_fp32(self.cap), dtype=torch.float32, device=device))
-        return replace(candidate.map(given, pass_), cap=self.cap)
+        try:
+            op = candidate.factory(given)
+        except Exception as error:
+            raise CandidateRaised(f"{type(error).__name__} for a cap given as a tensor: {error}") from error
+        return Map(candidate, op, self.cap, pass_)
 
     def record(self) -> Any:
         """As JSON: an int, a float in hexadecimal, or {"tensor": that}."""
@@ -54,7 +59,9 @@ def accepts_tensors(candidate: Candidate, device: str) -> bool:
     """Whether the candidate takes a 0-d tensor for a cap: asked once, of four elements."""
     x = torch.tensor([-1.0, 0.0, 1.0, 2.0], device=device)
     try:
-        y = Asked(30.0, TENSOR).map(candidate, "inference", device)(x)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            y = Asked(30.0, TENSOR).map(candidate, "inference", device)(x)
     except Exception:  # noqa: BLE001 - whatever it raises, it refuses
         return False
     return y.shape == x.shape and math.isfinite(float(y.sum()))

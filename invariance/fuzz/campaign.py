@@ -24,6 +24,8 @@ from oracles.tolerances import load_contract
 
 Progress = Callable[["Campaign"], None]
 
+HANGS_ENDURED = 6  # rounds that may time out before the campaign stops
+SHORT_PATIENCE = 5.0  # seconds
 SHOWN = 16  # worst caps of a pass that are kept
 LISTED = 5  # caps named with a finding
 GRADIENT_UNITS = 6.0
@@ -71,9 +73,12 @@ class Campaign:
     apart: list[Broken] = field(default_factory=list)
     complete: bool = False
     interrupted: bool = False
+    stopped: str | None = None
     _asked: int = 0
     _started: float = 0.0
     _times: dict[tuple[str, str, str], int] = field(default_factory=dict)
+    _hangs: int = 0
+    _slowest: float = 0.0
     _lost: list[Job] = field(default_factory=list)
 
     @property
@@ -90,7 +95,7 @@ class Campaign:
                 self.receive(outcome)
                 self.seconds = time.monotonic() - self._started
                 self.progress(self)
-            self.complete = True
+            self.complete = self.stopped is None
         except KeyboardInterrupt:
             self.interrupted = True
         self.seconds = time.monotonic() - self._started
@@ -116,6 +121,9 @@ class Campaign:
     def _jobs(self) -> Iterator[Job]:
         for caps in self.schedule:
             yield from self._again_lost()
+            if self._hangs >= HANGS_ENDURED:
+                self.stopped = f"the candidate did not return in {self._hangs} rounds: the campaign stopped there"
+                return
             room = len(caps) if self.limits.caps is None else self.limits.caps - self._asked
             if room <= 0 or self._late():
                 break
@@ -128,20 +136,29 @@ class Campaign:
 
     def _again_lost(self) -> Iterator[Job]:
         """The caps of a round that a child did not come to, without the one that killed it."""
-        while self._lost:
+        while self._lost and self._hangs < HANGS_ENDURED and not self._late():
             yield self._lost.pop()
 
     def _job(self, caps: list[Asked]) -> Job:
-        return Job("invariance.fuzz.rounds:run_round", {"subject": self.subject, "caps": caps}, self.limits.timeout)
+        kwargs = {"subject": self.subject, "caps": caps}
+        return Job("invariance.fuzz.rounds:run_round", kwargs, self._patience())
+
+    def _patience(self) -> float:
+        """Seconds for a round: once the candidate has hung, a few times what an honest round took."""
+        if not self._hangs:
+            return self.limits.timeout
+        return min(self.limits.timeout, max(SHORT_PATIENCE, 4.0 * self._slowest))
 
     # --- results ------------------------------------------------------------------------------------------------------
 
     def receive(self, outcome: Outcome) -> None:
         """Take what became of a round."""
         if outcome.kind == "done":
+            self._slowest = max(self._slowest, outcome.seconds)
             for judged in outcome.value:
                 self._take(judged)
             return
+        self._hangs += outcome.kind == "timed out"
         caps: list[Asked] = outcome.job.kwargs["caps"]
         asked, dtype = caps[0], self.subject.dtypes[0]
         if outcome.announced is not None:
@@ -164,7 +181,10 @@ class Campaign:
         self.flushed += judged.flushed
         self.escalated += judged.escalated
         # One dtype speaks for the others: a cap that is wrong is mostly wrong in all of them.
-        for broken in {(b.law, b.pass_, b.kind): b for b in reversed(judged.broken)}.values():
+        first: dict[tuple[str, str, str], Broken] = {}
+        for broken in judged.broken:
+            first.setdefault((broken.law, broken.pass_, broken.kind), broken)
+        for broken in first.values():
             self._broken(broken) if inside else self.apart.append(replace(broken, before=()))
         if not inside:
             return
@@ -186,10 +206,12 @@ class Campaign:
         key = (broken.law, broken.pass_, broken.kind)
         times = self._times[key] = self._times.get(key, 0) + 1
         known = [f for f in self.findings if (f.verdict.cell.law, f.verdict.cell.pass_) == key[:2]]
-        if times & (times - 1) or (times > 1 and self._late()):
+        dear = broken.kind in ("crashed", "timed out")  # each look at it costs a process
+        if times & (times - 1) or (times > 1 and (dear or self._late())):
             self._count(known[-1], broken)
             return
-        finding = Explainer(self.subject, self.schedule.within, self.limits.timeout).explain(broken)
+        explainer = Explainer(self.subject, self.schedule.within, self.limits.timeout)
+        finding = explainer.explain(broken, self.findings)
         same = next((f for f in self.findings if f.same(finding)), None)
         if same is not None:
             self._count(same, broken)

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from invariance.candidate import display_name
 from invariance.checkers import load_laws
-from invariance.fuzz.again import Seen, case_of, mismatch_of, wide_case
-from invariance.fuzz.asked import Asked
+from invariance.fuzz.again import BESIDE, LOCAL, Seen, case_of, mismatch_of, wide_case
+from invariance.fuzz.asked import NUMBER, Asked
 from invariance.fuzz.rounds import Broken, Subject
 from invariance.process import Job, run_job
 from invariance.verdict import FAIL, Cell, Verdict
 from strategies.campaign import CapRange
 from strategies.case import Case
-from strategies.simplest import simplest_cap
+from strategies.simplest import near_cap
 
 HISTORIES_TRIED = 24  # fresh processes, some tenths of a second each
 CAPS_AFTER_HISTORY = 12
@@ -61,7 +61,11 @@ class Finding:
             return False
         mine, theirs = dict(self.variations), dict(other.variations)
         both = mine.keys() & theirs.keys()
-        return self.asked.record() == other.asked.record() or (bool(both) and all(mine[what] == theirs[what] for what in both))
+        # Right one step away on both sides: the digits are the cause, and how large the cap is says nothing.
+        digits = not any(answers.get(what) for answers in (mine, theirs) for what in BESIDE)
+        told = [what for what in both if what in LOCAL or not digits]
+        alike = bool(told) and all(mine[what] == theirs[what] for what in told)
+        return alike or self.asked.record() == other.asked.record()
 
     def line(self) -> dict[str, Any]:
         """The line of a corpus; `softcap-verify replay` reads it."""
@@ -102,15 +106,42 @@ class Explainer:
     def __init__(self, subject: Subject, within: CapRange, patience: float, brief: float = 3.0) -> None:
         self.subject, self.within, self.patience, self.brief = subject, within, patience, min(brief, patience)
 
-    def explain(self, broken: Broken) -> Finding:
-        """The finding of a failure; one that does not come back is a finding too."""
+    def explain(self, broken: Broken, known: Sequence[Finding] = ()) -> Finding:
+        """The finding of a failure: a known one where both have one cause. One that does not come back is one too."""
+        broken = self._as_a_number(broken)
         if broken.kind in ("crashed", "timed out"):
             return self._deadly(broken)
+        plain = replace(broken, before=())
+        shrunk: Seen | None = self._run("shrunk_cap", subject=self.subject, broken=plain, within=self.within)
+        if shrunk is not None:
+            same = next((f for f in known if f.same(self._sketch(broken, shrunk))), None)
+            return same or self._stateless(broken, shrunk)
         history, seen = self._needed(broken)
         if seen is None:
             return self._unrepeated(broken)
-        seen = self._simpler(broken, history, seen)
-        return self._finding(broken, history, seen)
+        return self._finding(broken, history, self._simpler(broken, history, seen))
+
+    def _sketch(self, broken: Broken, seen: Seen) -> Finding:
+        """What a finding will be known by."""
+        verdict = self._verdict(broken, case_of(broken, seen))
+        if broken.kind != "wrong":
+            verdict = replace(verdict, mismatch=mismatch_of(broken.kind, seen.reason))
+        return Finding(verdict, seen.asked, variations=seen.variations)
+
+    def _stateless(self, broken: Broken, shrunk: Seen) -> Finding:
+        """At the simplest cap, if a fresh process shows it there; else where it was met."""
+        again = self._again(replace(broken, asked=shrunk.asked), ())
+        first = None if again is not None else self._again(broken, ())
+        return self._finding(broken, (), shrunk if again is not None else first or shrunk)
+
+    def _as_a_number(self, broken: Broken) -> Broken:
+        """The same cap as a plain number, where that fails too: being a tensor is then not the cause."""
+        plain = replace(broken, asked=Asked(broken.asked.cap))
+        if broken.asked.form == NUMBER:
+            return broken
+        if broken.kind in ("crashed", "timed out"):
+            return plain if self._dies(plain)(plain.asked.cap) else broken
+        return broken if self._again(plain, ()) is None else plain
 
     # --- history ------------------------------------------------------------------------------------------------------
 
@@ -123,20 +154,13 @@ class Explainer:
         return run_job(Job(f"invariance.fuzz.again:{function}", kwargs, self.patience)).value
 
     def _needed(self, broken: Broken) -> tuple[tuple[Asked, ...], Seen | None]:
-        """The fewest caps that must come before, none where a fresh process fails at once."""
-        seen = self._again(broken, ())
-        if seen is not None or not broken.before:
-            return (), seen
-        length = 1
-        while True:
-            tail = broken.before[-length:]
+        """The fewest caps that must come before; no element where it does not come back."""
+        tails = [broken.before[-(1 << k) :] for k in range(len(broken.before).bit_length())]
+        for tail in dict.fromkeys([*tails, broken.before] if tails else []):
             seen = self._again(broken, tail)
             if seen is not None:
-                break
-            if length >= len(broken.before):
-                return (), None
-            length = min(2 * length, len(broken.before))
-        return self._fewer(broken, tail, seen)
+                return self._fewer(broken, tail, seen)
+        return (), None
 
     def _fewer(
         self, broken: Broken, history: tuple[Asked, ...], seen: Seen
@@ -167,12 +191,7 @@ class Explainer:
     # --- cap and input ------------------------------------------------------------------------------------------------
 
     def _simpler(self, broken: Broken, history: tuple[Asked, ...], seen: Seen) -> Seen:
-        """At the simplest cap that fails in a fresh process too."""
-        if not history:
-            kwargs = {"subject": self.subject, "broken": replace(broken, before=()), "within": self.within}
-            shrunk: Seen | None = self._run("shrunk_cap", **kwargs)
-            again = shrunk and self._again(replace(broken, asked=shrunk.asked), ())
-            return shrunk if shrunk is not None and again is not None else seen
+        """At a simpler cap that fails after the same history."""
         best = [seen]
 
         def fails(cap: float | int) -> bool:
@@ -180,7 +199,7 @@ class Explainer:
             best[0] = found or best[0]
             return found is not None
 
-        simplest_cap(broken.asked.cap, fails, self.within, budget=CAPS_AFTER_HISTORY)
+        near_cap(broken.asked.cap, fails, self.within, budget=CAPS_AFTER_HISTORY)
         return best[0]
 
     def _finding(self, broken: Broken, history: tuple[Asked, ...], seen: Seen) -> Finding:
@@ -232,7 +251,7 @@ class Explainer:
         reason = broken.reason
         dies = self._dies(broken)
         if dies(asked.cap):
-            cap = simplest_cap(asked.cap, dies, self.within, budget=CAPS_THAT_KILL)
+            cap = near_cap(asked.cap, dies, self.within, budget=CAPS_THAT_KILL)
             asked, small = replace(asked, cap=cap), Case((1,), broken.dtype, cap, values="constant")
             kills = self._kills(broken, small, asked)
             case = small if kills else wide_case(broken, asked)

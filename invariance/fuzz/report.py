@@ -20,8 +20,8 @@ APART = 64  # rows of what broke outside the judged domain
 EXPLAINED = (
     "No cap listed here broke a law. A correct kernel whose tanh is within T ulp stays within 0.5 + m · (0.5 + T) FP32 "
     f"ulp, m the significand of the cap; `bound` is that for T = {TANH_ULPS:g}, and half an ulp more beside a power of "
-    "two. `T` is the tanh that the error would take: where it is alike, the caps are merely unlucky; where it is larger "
-    "at a few, look at the kernel there."
+    "two. `T` is the tanh that the error would take: where it is alike, the caps are merely unlucky; where a few have "
+    "a larger one, look at the kernel there."
 )
 TITLES = {
     "forward": "Forward: FP32 ulp before the last rounding",
@@ -38,6 +38,7 @@ def as_json(campaign: Campaign) -> dict[str, Any]:
         "candidate": display_name(campaign.subject.spec),
         "verdict": verdict(campaign),
         "complete": campaign.complete,
+        "stopped": campaign.stopped,
         "settings": {
             "softcap_range": [schedule.within.low.hex(), schedule.within.high.hex()],
             "seed": schedule.seed,
@@ -186,4 +187,5 @@ def summary(report: dict[str, Any]) -> str:
 def text(report: dict[str, Any]) -> str:
     """The failures and the last line."""
     parts = [failure["message"] for failure in report["failures"]]
+    parts += [report["stopped"]] if report["stopped"] else []
     return "\n\n".join([*parts, f"{report['verdict']}: {summary(report)}"]) + "\n"

@@ -31,7 +31,8 @@ class Part:
     """What one pass over one grid gave.
 
     wrong: indices into `grid.both` of results that break the law, ascending; got, grad_y: of the whole grid. error: the
-    worst proven one, before the last rounding; forward in FP32 ulp beyond the contract's floor of c * 2^-149, gradient in units of 2^-24 * |grad_y|. at: its index.
+    worst proven one, before the last rounding; forward in FP32 ulp beyond the contract's floor of c * 2^-149, gradient
+    in units of 2^-24 * |grad_y|. at: its index.
     """
 
     law: str
