@@ -21,9 +21,9 @@ from strategies.shrink import shrink
 Progress = Callable[[int, int, str], None]
 
 PATIENCE_FOR_IMPORT = 120.0
-HANGS_ENDURED = 6  # cells of one candidate that may time out before the rest of its plan counts as not run
+HANGS_ENDURED = 12  # cells of one candidate that may time out before the rest of its plan counts as not run
 SHORT_PATIENCE = 5.0  # seconds a cell, once the candidate has hung: every honest cell takes far less
-LOST_SHRUNK = 4  # lost cells shrunk from scratch; later ones try the small case already found
+LOST_ATTEMPTS = 300  # processes spent on shrinking lost cases, a tenth of a second each where they crash
 
 
 def unseen(done: int, total: int, what: str) -> None:
@@ -55,6 +55,7 @@ class Session:
     done: int = 0
     total: int = 0
     hangs: dict[str, int] = field(default_factory=dict)
+    attempts: int = LOST_ATTEMPTS
 
     def run(self) -> Report:
         """Everything; an interrupt propagates, and `finish` still reports what was done."""
@@ -200,27 +201,29 @@ class Session:
     # --- explaining what died -----------------------------------------------------------------------------------------
 
     def explain_lost(self) -> None:
-        """Shrink the cases that killed a child or its patience, each attempt in a child of its own."""
+        """Shrink the cases that killed a child or its patience, each attempt in a child of its own.
+
+        One case for each law and pass, the plan's first: a kernel that always crashes has hundreds of lost cells, and
+        every attempt costs a process. The others keep the case that they were lost on.
+        """
+        lost = sorted((v.cell, i) for i, v in enumerate(self.verdicts) if _is_lost(v))
         small: dict[tuple[str, str], Case] = {}
-        attempts = 0
-        for i, verdict in enumerate(self.verdicts):
-            if (
-                verdict.status != FAIL
-                or verdict.mismatch is not None
-                or verdict.case is None
-                or verdict.cases
-            ):
-                continue
-            key = (verdict.cell.candidate, verdict.cell.pass_)
-            case = Case.loads(verdict.case)
-            hung = "no result" in (verdict.reason or "")
-            budget = (10 if hung else 24) if attempts < LOST_SHRUNK else 0
-            if key in small and self._dies(verdict, smaller := _adapted(small[key], case)):
-                case, budget = smaller, 0
-            if budget:
-                attempts += 1
-                case = small[key] = shrink(case, partial(self._dies, verdict), budget=budget)
-            self.verdicts[i] = replace(verdict, case=case.dumps())
+        seen: set[tuple[str, str, str]] = set()
+        for cell, i in lost:
+            if (cell.candidate, cell.law, cell.pass_) not in seen and self.attempts > 0:
+                seen.add((cell.candidate, cell.law, cell.pass_))
+                case = self._smallest_lost(self.verdicts[i], small.get((cell.candidate, cell.pass_)))
+                small[cell.candidate, cell.pass_] = case
+                self.verdicts[i] = replace(self.verdicts[i], case=case.dumps())
+
+    def _smallest_lost(self, verdict: Verdict, known: Case | None) -> Case:
+        """The case of a lost verdict, shrunk; the small case known from another law is tried first."""
+        assert verdict.case is not None
+        case = Case.loads(verdict.case)
+        hung = "no result" in (verdict.reason or "")
+        if known is not None and self._dies(verdict, smaller := _adapted(known, case)):
+            return smaller
+        return shrink(case, partial(self._dies, verdict), budget=10 if hung else 24)
 
     def _dies(self, verdict: Verdict, case: Case) -> bool:
         spec = next(s for s in self.candidates if display_name(s) == verdict.cell.candidate)
@@ -231,8 +234,11 @@ class Session:
             "case": case.dumps(),
             "device": verdict.device,
         }
-        patience = min(self.timeout, 1.0 if self.settings.device == "cpu" else 10.0)
+        self.attempts -= 1
+        patience = min(self.timeout, 2.0 if self.settings.device == "cpu" else 10.0)
         outcome = run_job(Job("invariance.run:judge_text", kwargs, patience))
+        if outcome.kind == "timed out":
+            self.attempts -= 10
         return outcome.kind in ("crashed", "timed out")
 
     # --- certifying ---------------------------------------------------------------------------------------------------
@@ -326,6 +332,13 @@ class Session:
 
 def _certificate_key(row: dict[str, Any]) -> tuple[str, ...]:
     return (row["candidate"], row["dtype"], row["softcap"]["given"], row["pass"])
+
+
+def _is_lost(verdict: Verdict) -> bool:
+    """Whether the process died or hung before the cell had a verdict of its own."""
+    return (
+        verdict.status == FAIL and verdict.mismatch is None and verdict.case is not None and not verdict.cases
+    )
 
 
 def _adapted(small: Case, case: Case) -> Case:

@@ -100,7 +100,7 @@ def _cut(rows: list[tuple[object, ...]], header: Sequence[str], room: int) -> st
         return whole
     first = sorted(rows, key=lambda row: row[2] == "pass")
     kept = max(1, len(rows) * room // len(whole))
-    return f"{table(header, first[:kept])[:room]}\n\n{len(rows) - kept} more rows are in report.json."
+    return f"{table(header, first[:kept])}\n\n{len(rows) - kept} more rows are in report.json."
 
 
 def _tells(cell: dict[str, Any]) -> bool:

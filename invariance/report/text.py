@@ -45,10 +45,10 @@ def _cell(status: str) -> str:
 
 
 def _one_a_law(failures: list[Verdict]) -> list[Verdict]:
-    """The first failure of each law and pass: the others mostly say the same at another dtype or cap."""
-    seen: dict[tuple[str, str, str], Verdict] = {}
-    for verdict in failures:
-        seen.setdefault((verdict.cell.candidate, verdict.cell.law, verdict.cell.pass_), verdict)
+    """The first failure of each law, accuracy first: the others mostly say the same at another pass, dtype or cap."""
+    seen: dict[tuple[str, str], Verdict] = {}
+    for verdict in sorted(failures, key=lambda v: v.cell.law != "exact_value"):
+        seen.setdefault((verdict.cell.candidate, verdict.cell.law), verdict)
     return list(seen.values())
 
 
