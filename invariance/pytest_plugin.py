@@ -19,7 +19,7 @@ from invariance.environment import NoSuchDevice, resolve_device
 from invariance.plan import DEFAULT_CAPS, PROFILES, Settings, cells, laws
 from invariance.session import Session
 from invariance.testing import VERDICT_PROPERTY, Bench, bench
-from invariance.usage import UsageError, read_cap
+from invariance.usage import UsageError, read_cap, read_law
 from invariance.verdict import Verdict
 
 
@@ -32,6 +32,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(
         "--softcap", action="append", metavar="C", help="a cap to judge at; may be repeated (default: 20 30)"
     )
+    group.addoption("--softcap-law", action="append", metavar="NAME", help="judge this law only; may be repeated")
     group.addoption("--softcap-device", default="auto", metavar="DEVICE", help="auto, cpu, cuda or cuda:i")
     group.addoption(
         "--softcap-profile",
@@ -56,10 +57,11 @@ def settings_of(config: pytest.Config) -> Settings:
         raise pytest.UsageError(f"--softcap-profile {profile!r} is unknown: there are {', '.join(PROFILES)}")
     try:
         caps = tuple(read_cap(text) for text in config.getoption("--softcap") or ()) or DEFAULT_CAPS
+        asked = tuple(read_law(name) for name in config.getoption("--softcap-law") or ())
         device = resolve_device(config.getoption("--softcap-device"))
     except (UsageError, NoSuchDevice) as error:
         raise pytest.UsageError(str(error)) from error
-    return Settings(caps, DTYPES, device, profile, config.getoption("--softcap-seed"))
+    return Settings(caps, DTYPES, device, profile, config.getoption("--softcap-seed"), asked)
 
 
 def subjects(config: pytest.Config, settings: Settings) -> list[tuple[str, Settings]]:
