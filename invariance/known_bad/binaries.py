@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from invariance.known_bad.edits import Edit
-from invariance.known_bad.entry import good, wrong
+from invariance.known_bad.entry import ANY, good, wrong
 from invariance.known_bad.edited import edited_operator
 
 _FORWARD = "return c * libdevice.tanh(tl.div_rn(x.to(tl.float32), c))"
@@ -87,28 +87,69 @@ def does_not_compile(softcap: float) -> Any:
     return edited_operator("does_not_compile", softcap, edit)
 
 
-@wrong(bugs=(72,), must={"alignment"}, tier="device")
+@wrong(bugs=(72,), must={"alignment"}, may=ANY, tier="device")
 def alignment_not_in_the_key(softcap: float) -> Any:
-    """The launcher remembers a kernel without the alignment that it was compiled for: vector loads fault."""
-    edit = Edit(", *[pointer & 15 for pointer in pointers])", ")", "launch")
-    return edited_operator("alignment_not_in_the_key", softcap, edit)
+    """A kernel compiled for aligned pointers is launched on others: its vector loads fault and take the context along."""
+    return edited_operator(
+        "alignment_not_in_the_key",
+        softcap,
+        Edit(", *[pointer & 15 for pointer in pointers])", ")", "launch"),
+        Edit(
+            "if complete and self._ordinary(tensors):",
+            "if complete and not any(t.data_ptr() & 15 for t in tensors) and self._ordinary(tensors):",
+            "launch",
+        ),
+    )
 
 
 @wrong(bugs=(90,), must={"another_stream"}, tier="device")
 def always_the_default_stream(softcap: float) -> Any:
-    """Remembered kernels are launched on the default stream, whatever stream is current."""
-    edit = Edit("stream = driver.active.get_current_stream(key[0])", "stream = 0", "launch")
+    """Remembered kernels are launched on the default stream, whatever stream is current, unless it is captured."""
+    edit = Edit(
+        "stream = driver.active.get_current_stream(key[0])",
+        "stream = driver.active.get_current_stream(key[0]) if torch.cuda.is_current_stream_capturing() else 0",
+        "launch",
+    )
     return edited_operator("always_the_default_stream", softcap, edit)
 
 
-@wrong(bugs=(90,), must={"graph_replay"}, tier="device")
+@wrong(bugs=(90,), must={"graph_replay", "no_host_synchronisation"}, tier="device")
 def waits_for_the_device(softcap: float) -> Any:
     """Every launch waits for the device, as a forgotten debugging aid does."""
     edit = Edit("        blocks = -(-n // self.block)\n", "        torch.cuda.synchronize()\n        blocks = -(-n // self.block)\n", "launch")
     return edited_operator("waits_for_the_device", softcap, edit)
 
 
-@wrong(bugs=(1, 35), must={"exact_value"}, tier="device")
+@wrong(bugs=(90,), must={"no_host_synchronisation"}, tier="device")
+def waits_outside_a_capture(softcap: float) -> Any:
+    """Every launch waits for the device, except while a graph is captured."""
+    edit = Edit(
+        "        blocks = -(-n // self.block)\n",
+        "        if not torch.cuda.is_current_stream_capturing():\n            torch.cuda.synchronize()\n"
+        "        blocks = -(-n // self.block)\n",
+        "launch",
+    )
+    return edited_operator("waits_outside_a_capture", softcap, edit)
+
+
+@wrong(bugs=(92,), must={"graph_replay"}, tier="device")
+def wrong_while_captured(softcap: float) -> Any:
+    """While a graph is captured the launcher records half of the blocks."""
+    edit = Edit(
+        "        blocks = -(-n // self.block)\n",
+        "        blocks = -(-n // self.block)\n"
+        "        blocks = (blocks + 1) // 2 if torch.cuda.is_current_stream_capturing() else blocks\n",
+        "launch",
+    )
+    return edited_operator("wrong_while_captured", softcap, edit)
+
+
+@wrong(
+    bugs=(1, 35),
+    must={"exact_value", "specification", "special_values"},
+    may={"cap_used", "oddness", "saturation", "zeros"},
+    tier="device",
+)
 def exponentials_on_the_device(softcap: float) -> Any:
     """The forward kernel computes (e^2z - 1) / (e^2z + 1)."""
     edit = Edit(

@@ -75,7 +75,7 @@ class Row:
     def _about_laws(self) -> Iterator[str]:
         entry = self.entry
         yield from (f"{law} did not fail" for law in sorted(entry.must - self.failed))
-        yield from (f"{f.law} failed: {f.what}" for f in self.failures if f.law not in entry.must | entry.may)
+        yield from (f"{f.law} failed: {f.what}" for f in self.failures if not entry.allows(f.law))
         if self.compared == 0:
             yield "nothing was compared"
 

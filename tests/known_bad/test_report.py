@@ -1,0 +1,111 @@
+"""The kill matrix counts the whole catalogue, says what was not run, and ends in the score."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from invariance import cli
+from invariance.commands import mutants
+from invariance.known_bad import report
+from invariance.known_bad.entry import ANY, Entry
+from invariance.known_bad.matrix import Failure, Row, Score
+
+
+def entry(name: str, must: set[str] | None = None, **fields: object) -> Entry:
+    return Entry(name, f"m:{name}", must is not None, "Says.", must=frozenset(must or ()), **fields)  # type: ignore[arg-type]  # plain fields
+
+
+def failure(law: str, elements: int = 1) -> Failure:
+    return Failure(law, "FA", "forward", "fp32", "differ in bits", elements)
+
+
+KILLED = Row(entry("killed", {"a"}), (failure("a"),), 9)
+SURVIVED = Row(entry("survived", {"a", "b"}), (failure("a"),), 9)
+NOT_RUN = Row(entry("not_run", {"a"}, tier="device"), not_run="no device")
+PASSED = Row(entry("passed"), (), 9)
+ALARM = Row(entry("alarm"), (failure("c"),), 9)
+ROWS = [KILLED, SURVIVED, NOT_RUN, PASSED, ALARM]
+
+
+def test_a_fault_not_run_is_not_killed() -> None:
+    assert str(Score.of(ROWS)) == "killed 1 of 3 (33.3%), false alarms 1 of 2"
+
+
+def test_a_kernel_that_dies_of_another_law_is_not_judged_right() -> None:
+    stray = Row(entry("stray", {"a"}), (failure("a"), failure("z")), 9)
+    assert stray.killed
+    assert stray.complaints == ["z failed: differ in bits"]
+    assert SURVIVED.complaints == ["b did not fail"]
+    assert Row(entry("loose", {"a"}, may=ANY), (failure("a"), failure("z")), 9).complaints == []
+
+
+def test_a_large_case_and_an_empty_comparison_are_complaints() -> None:
+    large = Row(entry("large", {"a"}), (failure("a", 65),), 9)
+    assert large.complaints == ["the shrunk case of a has 65 elements, at most 64 were expected"]
+    assert Row(entry("large", {"a"}, elements=65), (failure("a", 65),), 9).complaints == []
+    assert Row(entry("empty"), (), 0).complaints == ["nothing was compared"]
+
+
+def test_the_last_line_is_the_score_and_the_json_says_the_same() -> None:
+    text, data = report.text(ROWS), report.as_json(ROWS, {}, 0)
+    assert text.splitlines()[-1] == data["summary"] == "killed 1 of 3 (33.3%), false alarms 1 of 2"
+    assert "device: 1 kernels not run: no device" in text
+    assert data["matrix"] == {"a": {"plan": ["killed", "survived"]}, "c": {"plan": ["alarm"]}}
+    assert json.loads(report.dumps(data)) == data
+
+
+def test_the_markdown_holds_every_kernel_and_tier() -> None:
+    page = report.markdown(report.as_json(ROWS, {}, 0))
+    for words in ("| killed | plan |", "| survived |", "| not run: no device |", "| device | 0 | 1 | 0 | 0 | no device |"):
+        assert words in page
+
+
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> list[Row]:
+    """The command over five kernels that are judged already."""
+    rows = list(ROWS)
+    monkeypatch.setattr(mutants, "load_catalogue", lambda: {row.entry.name: row.entry for row in rows})
+    by_name = {row.entry.name: row for row in rows}
+    monkeypatch.setattr(mutants, "judge_all", lambda entries, **_: [by_name[e.name] for e in entries])
+    return rows
+
+
+def test_the_command_fails_where_a_kernel_was_judged_wrong(small: list[Row], capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["mutants"]) == 1
+    assert capsys.readouterr().out.splitlines()[-1] == "killed 1 of 3 (33.3%), false alarms 1 of 2"
+
+
+def test_the_command_passes_where_all_that_was_judged_was_judged_right(
+    small: list[Row], capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    small[:] = [KILLED, NOT_RUN, PASSED]
+    assert cli.main(["mutants", "--tier", "all", "--json", "--report", str(tmp_path)]) == 0
+    data = json.loads(capsys.readouterr().out)
+    assert data["summary"] == "killed 1 of 2 (50.0%), false alarms 0 of 1"
+    assert json.loads((tmp_path / "mutants.json").read_text("utf-8"))["kernels"] == data["kernels"]
+    assert (tmp_path / "mutants.md").read_text("utf-8").startswith("# Kill matrix")
+
+
+def test_kernels_of_other_tiers_are_listed_as_not_asked_for(small: list[Row], capsys: pytest.CaptureFixture[str]) -> None:
+    small[:] = [KILLED, NOT_RUN, PASSED]
+    assert cli.main(["mutants", "--tier", "plan"]) == 0
+    assert "device: 1 kernels not run: the tier was not asked for" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--tier", "gpu"], "--tier 'gpu' is unknown"),
+        (["--seed", "-1"], "--seed '-1' is not a whole number"),
+        (["--jobs", "0"], "--jobs '0' is not a whole number of at least 1"),
+        (["--report", __file__], "is a file, not a folder"),
+    ],
+)
+def test_a_mistake_is_one_line(
+    small: list[Row], arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["mutants", *arguments]) == 2
+    assert said in capsys.readouterr().err
