@@ -21,6 +21,7 @@ from invariance.tiers.patches import Patches
 SUBSTITUTIONS = (
     "libdevice functions: torch's CPU functions of the same name in the same precision",
     "FP32 to BF16: rounded to nearest even (the interpreter truncates)",
+    "BF16 to FP32: exact for subnormals too (Triton 3.9's interpreter widens most of them to 2^-127)",
     "FP64 and integers to BF16: through FP32",
     "BF16 arithmetic: in FP32, rounded to BF16 after each operation (the interpreter computes on the bits)",
     "autotuned kernels: the first configuration, without timing",
@@ -114,6 +115,8 @@ def _repair_rounding(patches: Patches) -> None:
     def convert_float(values: np.ndarray, source: Any, target: Any, mode: Any) -> Any:
         if source == tl.float32 and target == tl.bfloat16 and mode != towards_zero:
             return round_to_bf16(values)
+        if source == tl.bfloat16 and target == tl.float32:
+            return _from_bf16(values.view(np.uint16)).view(np.uint32).reshape(values.shape)
         return convert(values, source, target, mode)
 
     patches.set(triton_interpreter, "_convert_float", convert_float)

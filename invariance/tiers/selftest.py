@@ -32,12 +32,16 @@ def _wrong_values(interpreted: Interpreted) -> Iterator[str]:
     # even.
     upper = torch.arange(-(2**15), 2**15, 61, dtype=torch.int32) << 16
     x = torch.cat([upper + low for low in (0, 1, 0x7FFF, 0x8000, 0x8001, 0xFFFF)]).view(torch.float32)
+    every = torch.arange(-(2**15), 2**15, dtype=torch.int16).view(torch.bfloat16)
     with interpreted():
+        widened = _launch(kernels.cast_kernel, every, torch.float32)
         rounded = _launch(kernels.cast_kernel, x, torch.bfloat16)
         doubled = _launch(kernels.double_kernel, x.to(torch.bfloat16), torch.bfloat16)
         tanh = _launch(kernels.tanh_kernel, x, torch.float32)
     if not _same(rounded, x.to(torch.bfloat16)):
         yield "FP32 to BF16 does not round to nearest even"
+    if not _same(widened, every.to(torch.float32)):
+        yield "BF16 to FP32 is not exact"
     if not _same(doubled, x.to(torch.bfloat16) * 2):
         yield "BF16 arithmetic is wrong"
     if not _same(tanh, torch.tanh(x)):
