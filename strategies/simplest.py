@@ -35,9 +35,9 @@ def spell(cap: Cap) -> str:
     bits = fp32_bits(value)
     if math.frexp(value)[0] == 0.5:
         names.append(f"2^{math.frexp(value)[1] - 1}")
-    for side, word in ((-1, "above"), (1, "below")):
+    for side, sign in ((-1, "+"), (1, "-")):
         if math.frexp(beside := cap_of_bits(bits + side))[0] == 0.5:
-            names.append(f"one step {word} 2^{math.frexp(beside)[1] - 1}")
+            names.append(f"2^{math.frexp(beside)[1] - 1}{sign}step")
     return min(names, key=len)
 
 
@@ -59,9 +59,9 @@ def _hexadecimal(value: float) -> str:
 
 
 def simplicity(cap: Cap) -> tuple[int, float, bool]:
-    """Less is simpler: a short name, near 1, below its like."""
-    value = as_fp32(cap)
-    return len(spell(cap)), abs(math.log2(value)), value < 1.0
+    """Less is simpler: a short name (one with an exponent is read twice), near 1, above 1."""
+    value, name = as_fp32(cap), spell(cap)
+    return len(name) + 2 * ("e" in name and "step" not in name), abs(math.log2(value)), value < 1.0
 
 
 def simplest_cap(cap: Cap, fails: Callable[[Cap], bool], within: CapRange, *, budget: int) -> Cap:

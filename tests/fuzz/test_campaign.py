@@ -44,7 +44,7 @@ def campaign(kernel: str, caps: int, passes: tuple[str, ...] = FORWARD, **option
     ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_a_planted_fault_is_found_and_made_small(kernel, recognised, passes):
-    found = campaign(kernel, 64, passes, dtypes=("fp16", "bf16"))
+    found = campaign(kernel, 48, passes, dtypes=("fp16", "bf16"))
     (finding,) = found.findings
     assert recognised(finding.asked.cap) or recognised(round(finding.asked.cap, 6))
     assert finding.verdict.cell.pass_ == passes[-1]
@@ -84,20 +84,20 @@ def test_one_wrong_input_of_one_range_of_caps():
     [("dies", "SIGABRT", (20, 33)), ("hangs", "no result within", (20, 33)), ("raises", "reciprocal", (-33, -20))],
 )
 def test_a_candidate_that_gives_no_result_is_a_finding_with_its_cap(kernel, says, exponents):
-    found = campaign(kernel, 12, timeout=1.0, within=CapRange(*(2.0**k for k in exponents)))
+    found = campaign(kernel, 8, timeout=1.0, within=CapRange(*(2.0**k for k in exponents)))
     (finding,) = found.findings
-    assert finding.asked.cap in (2.0**31, 2.0**-31)
+    assert finding.asked.cap == 2.0**31 or finding.asked.cap == 2.0**-31
     assert says in str(finding)
-    assert found.caps == 12
+    assert found.caps == 8
 
 
 @pytest.mark.parametrize("kernel", ["right", "right_in_fp32"])
 def test_a_right_kernel_survives_and_its_worst_caps_keep_the_bound(kernel):
-    found = campaign(kernel, 40, ("forward", "inference", "backward"), dtypes=("fp16", "bf16", "fp32"))
+    found = campaign(kernel, 33, ("forward", "inference", "backward"), dtypes=("fp16", "bf16", "fp32"))
     assert found.findings == []
     assert found.complete
-    assert found.caps == 40
-    assert found.inputs >= 40 * 3 * (2 * 65536 + 2**18)
+    assert found.caps == 33
+    assert found.inputs >= 33 * 3 * (2 * 65536 + 2**18)
     for error, judged in found.worst["forward"]:
         assert 0.5 < error <= forward_bound(judged.asked.cap)
     assert {kind for kind, _ in found.schedule.rounds} == {"families", "neighbourhoods", "hypothesis"} - (

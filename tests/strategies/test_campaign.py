@@ -1,0 +1,127 @@
+"""Caps of a campaign: in their range, the same again, of every family; and the simple ones that stand for them."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from strategies.campaign import CAMPAIGN, CapRange, bf16_caps, cap_of_bits, draw, near
+from strategies.caps import HIGHEST, LOWEST, Cap, as_fp32, fp32_bits
+from strategies.cases import caps, drawn
+from strategies.simplest import near_cap, simplest_cap, spell
+from strategies.stratified import stratified
+
+RANGES = [CapRange(), CapRange(1.0, 100.0), CapRange(2.0**-80, 2.0**-70), CapRange(30.0, 30.0), CapRange(1.5, 1.75)]
+
+
+@pytest.mark.parametrize("within", RANGES, ids=str)
+def test_draws_stay_in_their_range_and_come_again(within: CapRange) -> None:
+    first = [draw(within, 7, number) for number in range(200)]
+    assert first == [draw(within, 7, number) for number in range(200)]
+    assert all(cap in within for _, cap in first)
+    assert all(near(cap, within, 7, number) in within for number, (_, cap) in enumerate(first))
+    assert {name for name, _ in first} <= set(CAMPAIGN)
+
+
+def test_each_family_gets_its_turn_and_is_what_it_says() -> None:
+    seen: dict[str, list[Cap]] = {}
+    for number in range(400):
+        name, cap = draw(CapRange(), 1, number)
+        seen.setdefault(name, []).append(cap)
+    assert set(seen) == set(CAMPAIGN)
+    assert all(type(cap) is int and 1 <= cap <= 2**24 for cap in seen["integers"])
+    assert min(seen["integers"]) < 16
+    assert max(seen["integers"]) > 2**20
+    assert all(math.frexp(cap)[0] == 0.5 for cap in seen["powers_of_two"])
+    for cap in seen["unrepresentable"]:
+        kept = torch.tensor(cap, dtype=torch.float32)
+        assert fp32_bits(cap) & 1
+        assert kept.to(torch.bfloat16).float() != kept
+        assert kept.to(torch.float16).float() != kept
+    assert max(seen["tiny"]) < 2.0**-19
+    assert min(seen["huge"]) > 2.0**19
+    assert all(float(f"{as_fp32(cap):.4g}") == cap for cap in seen["decimals"])
+    assert all("breaks" in str(family.__doc__) for family in CAMPAIGN.values())
+
+
+def test_ranges_are_fp32_numbers_in_order() -> None:
+    for low, high in ((2.0, 1.0), (0.1, 1.0), (0.0, 1.0), (1.0, math.inf)):
+        with pytest.raises(ValueError, match="cap"):
+            CapRange(low, high)
+
+
+def test_every_bf16_cap_is_listed() -> None:
+    listed = bf16_caps(CapRange())
+    assert len(listed) == 120 * 128 + 1
+    assert (listed[0], listed[-1]) == (LOWEST, HIGHEST)
+    kept = torch.tensor(listed, dtype=torch.float64)
+    assert torch.equal(kept.to(torch.bfloat16).double(), kept)
+    assert bf16_caps(CapRange(1.0, 1.0)) == [1.0]
+
+
+def test_hypothesis_draws_a_list() -> None:
+    some = drawn(caps(min_value=1.0, max_value=64.0), examples=30, seed=5)
+    assert 10 < len(some) <= 30
+    assert all(1 <= cap <= 64 for cap in some)
+    assert len({(type(cap), cap) for cap in some}) == len(some)
+
+
+@pytest.mark.parametrize(
+    ("cap", "name"),
+    [(30.0, "30"), (30, "30"), (as_fp32(17.3), "17.3"), (2.0**-41, "2^-41"), (2**24, "2^24"), (2**24 + 1, "16777217"),
+     (as_fp32(1000.3), "1000.3"), (2.0**40, "2^40"), (cap_of_bits(fp32_bits(2.0**40) + 1), "2^40+step"),
+     (math.nextafter(30.0, 31.0), "30.000000000000004")],
+)  # fmt: skip
+def test_names_are_the_shortest(cap: Cap, name: str) -> None:
+    assert spell(cap) == name
+
+
+@pytest.mark.parametrize(
+    ("cap", "fails", "want"),
+    [
+        (3.3e-15, lambda c: c < 2.0**-40, 2.0**-41),
+        (2.0**33, lambda c: math.frexp(c)[0] == 0.5, 1.0),
+        (123457, lambda c: isinstance(c, int) and c > 2048, 2049),
+        (123457, lambda c: c > 2048, 2049.0),
+        (30.7, lambda c: 30 < c < 31, 30.1),
+        (83886.3, lambda c: c > 1000 and bool(fp32_bits(c) & 1), 1000.3),
+        (12.345, lambda c: False, 12.345),
+    ],
+)
+def test_the_simplest_cap_that_fails(cap: Cap, fails, want: Cap) -> None:  # type: ignore[no-untyped-def]
+    start = as_fp32(cap) if isinstance(cap, float) else cap
+    calls: list[Cap] = []
+
+    def counted(other: Cap) -> bool:
+        calls.append(other)
+        return bool(fails(other))
+
+    found = simplest_cap(start, counted, CapRange(), budget=150)
+    assert found == as_fp32(want)
+    assert len(calls) <= 150
+    assert all(other in CapRange() for other in calls)
+
+
+def test_a_dear_predicate_is_called_seldom() -> None:
+    calls: list[Cap] = []
+
+    def fails(cap: Cap) -> bool:
+        calls.append(cap)
+        return cap > 2.0**30
+
+    assert near_cap(7.0e16, fails, CapRange(), budget=16) == 2.0**31
+    assert len(calls) <= 16
+    assert near_cap(12.3456, lambda cap: 12.3 < cap < 12.4, CapRange(), budget=16) == as_fp32(12.3)
+    assert near_cap(12.3456, lambda cap: False, CapRange(), budget=4) == 12.3456
+
+
+@pytest.mark.parametrize("cap", [1.0, 2.0**-100, 2.0**100])
+def test_a_stratified_sample_leaves_no_binade_out(cap: float) -> None:
+    some = stratified(cap, 3, 1 << 14)
+    assert torch.equal(some, some.sort().values)
+    assert some.unique().numel() == some.numel() >= 1 << 14
+    finite = some[some < 0x7F800000]
+    assert set((finite >> 23).unique().tolist()) == set(range(255))
+    assert not torch.equal(some, stratified(cap, 4, 1 << 14))
