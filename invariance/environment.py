@@ -52,7 +52,12 @@ def describe(device: str, seed: int, probes: dict[str, dict[str, Any]]) -> dict[
         "seed": seed,
         "contract": load_contract().fingerprint,
         "candidates": {
-            name: {"asked": name, "ran": probe["ran"], "launched": probe.get("launched")}
+            name: {
+                "asked": name,
+                "ran": probe["ran"],
+                "launched": probe.get("launched"),
+                "substitutions": probe.get("substitutions", []),
+            }
             for name, probe in sorted(probes.items())
         },
     }

@@ -206,6 +206,7 @@ def probe(spec: str, device: str, caps: tuple[float | int, ...], dtypes: tuple[s
         "fixed_cap": candidate.fixed_cap,
         "differentiable": any(_differentiable(candidate, cap, TORCH[dtype], device) for dtype in dtypes),
         "ran": _what_runs(candidate, cap),
+        "substitutions": _substitutions(candidate, cap),
         "launched": None if device == "cpu" else kernels_launched(candidate, cap, dtypes[0], device),
     }
 
@@ -217,6 +218,14 @@ def _differentiable(candidate: Candidate, cap: float | int, dtype: torch.dtype, 
         return candidate.map(cap, "forward").graph(x)[1].requires_grad
     except CandidateRaised:
         return True
+
+
+def _substitutions(candidate: Candidate, cap: float | int) -> list[str]:
+    """What stands in for a GPU's functions where the candidate runs in the interpreter."""
+    try:
+        return [str(text) for text in getattr(candidate.factory(cap), "substitutions", ())]
+    except Exception:  # noqa: BLE001 - its cells will say why
+        return []
 
 
 def _what_runs(candidate: Candidate, cap: float | int) -> str | None:

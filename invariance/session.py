@@ -127,6 +127,8 @@ class Session:
             return missing
         if cell.law == "specification" and self.settings.rounding == "chain":
             return "the specification's rows are about FP32 math, and --rounding chain asked for another contract"
+        if LAWS[cell.law].judgement == "accuracy" and self.probes[spec].get("substitutions"):
+            return "accuracy is not judged in the interpreter: its tanh is torch's, not the device's"
         return LAWS[cell.law].applies(self.probes[spec]["convention"])
 
     def _without_gradient(self, pass_: str, spec: str) -> str | None:
@@ -252,6 +254,8 @@ class Session:
             return
         whole = self.settings.profile == "thorough" and self.settings.device != "cpu"
         for spec in self.candidates:
+            if self.probes[spec].get("substitutions"):
+                continue
             fixed = self.probes[spec]["fixed_cap"]
             for dtype in self.settings.dtypes:
                 for cap in self.settings.caps if fixed is None else (fixed,):

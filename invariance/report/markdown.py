@@ -192,6 +192,8 @@ def _provenance(report: dict[str, Any]) -> str:
     }
     for name, backend in environment["candidates"].items():
         flat[f"backend of {name}"] = f"asked {backend['asked']}, ran {backend['ran']}"
+        for number, text in enumerate(backend["substitutions"], 1):
+            flat[f"substituted in {name}, {number}"] = text
         for pass_, kernels in (backend["launched"] or {}).items():
             flat[f"kernels launched by {name}, {pass_}"] = ", ".join(kernels) or "none"
     flat["settings"] = ", ".join(f"{k} {v}" for k, v in report["settings"].items() if v is not None)

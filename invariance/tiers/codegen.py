@@ -32,8 +32,8 @@ TARGETS: Mapping[str, GPUTarget] = {
     "gfx942": GPUTarget("hip", "gfx942", 64),
     "gfx950": GPUTarget("hip", "gfx950", 64),
 }
-# 256 threads on both vendors.
-NUM_WARPS: Mapping[str, int] = {"cuda": 8, "hip": 4}
+# 128 threads on both vendors.
+NUM_WARPS: Mapping[str, int] = {"cuda": 4, "hip": 2}
 # Equal to one, powers of two, integral, and a number that no 16-bit type holds.
 CAPS = (1.0, 16.0, 20.0, 30.0, 50.0, 7.3, 2.0**-40)
 LENGTHS = (1, 15, 16, 1024, 1025, 2**31 - 1, 2**31, 2**40)
@@ -180,11 +180,16 @@ def _variants(
     """How many different specialisations Triton's own binder makes of the values of one argument."""
     binder = create_function_from_signature(kernel.signature, kernel.params, make_backend(gpu))
     ((name, choices),) = varied.items()
-    fixed = {"n": 1024, **values, **_pointers(signature)}
+    fixed = {"n": 1024, **_defaults(kernel), **values, **_pointers(signature)}
     specialisations = {
         str(binder(**{key: {**fixed, name: choice}[key] for key in signature})[1]) for choice in choices
     }
     return len(specialisations)
+
+
+def _defaults(kernel: Any) -> dict[str, Any]:
+    parameters = kernel.signature.parameters.values()
+    return {one.name: one.default for one in parameters if one.default is not one.empty}
 
 
 def _pointers(signature: Mapping[str, str]) -> dict[str, torch.Tensor]:

@@ -23,6 +23,7 @@ SUBSTITUTIONS = (
     "FP32 to BF16: rounded to nearest even (the interpreter truncates)",
     "BF16 to FP32: exact for subnormals too (Triton 3.9's interpreter widens most of them to 2^-127)",
     "FP64 and integers to BF16: through FP32",
+    "FP32 fma: one rounding (the interpreter of Triton 3.6 rounds the product too)",
     "BF16 arithmetic: in FP32, rounded to BF16 after each operation (the interpreter computes on the bits)",
     "autotuned kernels: the first configuration, without timing",
 )
@@ -61,6 +62,7 @@ def repair(patches: Patches) -> dict[Any, Any]:
     """Install all repairs; gives back the substitute of each replaced libdevice function."""
     _repair_rounding(patches)
     _repair_bf16_arithmetic(patches)
+    _repair_fma(patches)
     replaced: dict[Any, Any] = {}
     for path in _MODULES:
         module = importlib.import_module(path)
@@ -155,3 +157,34 @@ def _repair_bf16_arithmetic(patches: Patches) -> None:
 
     patches.set(builder, "binary_op", binary_op)
     patches.set(builder, "unary_op", unary_op)
+
+
+def fused(x: np.ndarray, y: np.ndarray, z: np.ndarray) -> np.ndarray:
+    """``x * y + z`` of FP32 arrays, rounded once.
+
+    The product is exact in FP64 and the sum is rounded to odd there, which no later rounding to fewer than
+    52 digits can see (Boldo and Melquiond, Emulation of FMA and correctly rounded sums, 2008).
+    """
+    with np.errstate(all="ignore"):
+        product, addend = x.astype(np.float64) * y, z.astype(np.float64)
+        total = product + addend
+        part = total - product
+        lost = (product - (total - part)) + (addend - part)
+        even = total.view(np.int64) & 1 == 0
+        towards = np.nextafter(total, np.copysign(np.inf, lost))
+        odd = np.where((lost != 0) & np.isfinite(lost) & even, towards, total)
+        result: np.ndarray = odd.astype(np.float32)
+    return result
+
+
+def _repair_fma(patches: Patches) -> None:
+    builder = triton_interpreter.interpreter_builder
+    fma = builder.create_fma
+
+    def create_fma(x: Any, y: Any, z: Any) -> Any:
+        if x.dtype.scalar != tl.float32:
+            return fma(x, y, z)
+        data = fused(*np.broadcast_arrays(x.data, y.data, z.data))
+        return triton_interpreter.TensorHandle(data, tl.float32)
+
+    patches.set(builder, "create_fma", create_fma)

@@ -23,7 +23,7 @@ CASE = '{"shape":[1],"dtype":"bf16","cap":30.0,"values":["0x3f80"]}'
 BROKEN = Mismatch("[0:1]", "differ in bits", (0,), 0, "1.0 (0x3f80)", None, "1.0 (0x3f80)", "0.5 (0x3f00)", None, 128.0)
 ENVIRONMENT = {
     "python": "3", "packages": {}, "device": "cpu", "accelerator": None, "commit": None, "tracked_changes": None,
-    "seed": 0, "contract": "c", "candidates": {"k": {"asked": "k", "ran": "k", "launched": None}},
+    "seed": 0, "contract": "c", "candidates": {"k": {"asked": "k", "ran": "k", "launched": None, "substitutions": []}},
 }  # fmt: skip
 
 
