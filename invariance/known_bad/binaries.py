@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from invariance.known_bad.edited import edited_operator
 from invariance.known_bad.edits import Edit
 from invariance.known_bad.entry import ANY, good, wrong
-from invariance.known_bad.edited import edited_operator
 
-_FORWARD = "return c * libdevice.tanh(tl.div_rn(x.to(tl.float32), c))"
-_BACKWARD = "t = libdevice.tanh(tl.div_rn(x.to(tl.float32), c))"
+_FORWARD = "return c * libdevice.tanh(_quotient(x.to(tl.float32), c, reciprocal))"
+_BACKWARD = "t = libdevice.tanh(_quotient(x.to(tl.float32), c, reciprocal))"
 
 
 @wrong(bugs=(50,), must={"precise_division"}, tier="codegen")
@@ -31,10 +31,11 @@ def approximate_division_backward(softcap: float) -> Any:
 @wrong(bugs=(49, 51, 36), must={"no_approximate_tanh"}, may={"compiles", "vector_access"}, tier="codegen")
 def approximate_tanh(softcap: float) -> Any:
     """The hardware's tanh.approx, which no other vendor's target takes."""
-    asm = "tl.inline_asm_elementwise('tanh.approx.f32 $0, $1;', '=f,f', [{}], dtype=tl.float32, is_pure=True, pack=1)"
-    return edited_operator(
-        "approximate_tanh", softcap, Edit(_FORWARD, f"return c * {asm.format('tl.div_rn(x.to(tl.float32), c)')}")
+    asm = (
+        "tl.inline_asm_elementwise('tanh.approx.f32 $0, $1;', '=f,f', [tl.div_rn(x.to(tl.float32), c)], "
+        "dtype=tl.float32, is_pure=True, pack=1)"
     )
+    return edited_operator("approximate_tanh", softcap, Edit(_FORWARD, f"return c * {asm}"))
 
 
 @wrong(bugs=(7, 13), must={"cap_is_runtime", "one_variant"}, tier="codegen")
@@ -55,8 +56,9 @@ def cap_unread(softcap: float) -> Any:
 def specialised_on_the_size(softcap: float) -> Any:
     """Sizes that are multiples of 16 get a kernel of their own."""
     edit = Edit(
-        '@triton.jit(do_not_specialize=["n"])\ndef softcap_forward_kernel(x_ptr, y_ptr, softcap: tl.float32, n: tl.int64,',
-        "@triton.jit\ndef softcap_forward_kernel(x_ptr, y_ptr, softcap: tl.float32, n,",
+        '@triton.jit(do_not_specialize=["n"])\ndef softcap_forward_kernel(\n    x_ptr, y_ptr, softcap: tl.float32, '
+        "n: tl.int64,",
+        "@triton.jit\ndef softcap_forward_kernel(\n    x_ptr, y_ptr, softcap: tl.float32, n,",
     )
     return edited_operator("specialised_on_the_size", softcap, edit)
 
@@ -75,7 +77,8 @@ def always_masked(softcap: float) -> Any:
 def strided_lanes(softcap: float) -> Any:
     """Lanes stand two elements apart: every second element is skipped, and nothing is vectorised."""
     edit = Edit(
-        "more\n    offsets = start + tl.arange(0, BLOCK)", "more\n    offsets = start + 2 * tl.arange(0, BLOCK)"
+        "memory.\n    offsets = tl.max_contiguous(start + tl.arange(0, BLOCK), 4)",
+        "memory.\n    offsets = start + 2 * tl.arange(0, BLOCK)",
     )
     return edited_operator("strided_lanes", softcap, edit)
 
@@ -89,7 +92,7 @@ def does_not_compile(softcap: float) -> Any:
 
 @wrong(bugs=(72,), must={"alignment"}, may=ANY, tier="device")
 def alignment_not_in_the_key(softcap: float) -> Any:
-    """A kernel compiled for aligned pointers is launched on others: its vector loads fault and take the context along."""
+    """A kernel compiled for aligned pointers is launched on others: its vector loads fault."""
     return edited_operator(
         "alignment_not_in_the_key",
         softcap,
@@ -116,7 +119,11 @@ def always_the_default_stream(softcap: float) -> Any:
 @wrong(bugs=(90,), must={"graph_replay", "no_host_synchronisation"}, tier="device")
 def waits_for_the_device(softcap: float) -> Any:
     """Every launch waits for the device, as a forgotten debugging aid does."""
-    edit = Edit("        blocks = -(-n // self.block)\n", "        torch.cuda.synchronize()\n        blocks = -(-n // self.block)\n", "launch")
+    edit = Edit(
+        "        blocks = -(-n // size)\n",
+        "        torch.cuda.synchronize()\n        blocks = -(-n // size)\n",
+        "launch",
+    )
     return edited_operator("waits_for_the_device", softcap, edit)
 
 
@@ -124,9 +131,9 @@ def waits_for_the_device(softcap: float) -> Any:
 def waits_outside_a_capture(softcap: float) -> Any:
     """Every launch waits for the device, except while a graph is captured."""
     edit = Edit(
-        "        blocks = -(-n // self.block)\n",
+        "        blocks = -(-n // size)\n",
         "        if not torch.cuda.is_current_stream_capturing():\n            torch.cuda.synchronize()\n"
-        "        blocks = -(-n // self.block)\n",
+        "        blocks = -(-n // size)\n",
         "launch",
     )
     return edited_operator("waits_outside_a_capture", softcap, edit)
@@ -136,12 +143,15 @@ def waits_outside_a_capture(softcap: float) -> Any:
 def wrong_while_captured(softcap: float) -> Any:
     """While a graph is captured the launcher records half of the blocks."""
     edit = Edit(
-        "        blocks = -(-n // self.block)\n",
-        "        blocks = -(-n // self.block)\n"
+        "        blocks = -(-n // size)\n",
+        "        blocks = -(-n // size)\n"
         "        blocks = (blocks + 1) // 2 if torch.cuda.is_current_stream_capturing() else blocks\n",
         "launch",
     )
-    return edited_operator("wrong_while_captured", softcap, edit)
+    # With pieces the kernels would see a grid of blocks, which covers everything again.
+    return edited_operator(
+        "wrong_while_captured", softcap, Edit("SMALL = 1 << 18", "SMALL = 0", "launch"), edit
+    )
 
 
 @wrong(
@@ -192,5 +202,7 @@ def more_elements_a_thread(softcap: float) -> Any:
 def fused_multiply_add(softcap: float) -> Any:
     """1 - t * t is one fused operation: other bits of the gradient, and right ones."""
     return edited_operator(
-        "fused_multiply_add", softcap, Edit("ENABLE_FP_FUSION = False", "ENABLE_FP_FUSION = True", "triton_op")
+        "fused_multiply_add",
+        softcap,
+        Edit("ENABLE_FP_FUSION = False", "ENABLE_FP_FUSION = True", "triton_op"),
     )

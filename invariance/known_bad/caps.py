@@ -32,7 +32,9 @@ def rounded_to_bf16(softcap: float) -> Kernel:
 @wrong(bugs=(4, 91), must={"cap_used"}, caps=(20.0,))
 def rounded_to_fp16(softcap: float) -> Kernel:
     """The cap is kept in FP16: the usual caps survive, others lose digits, large ones become infinite."""
-    return _with_cap(softcap, lambda c: min(max(float(torch.tensor(c, dtype=torch.float32).half()), 2.0**-60), 2.0**60))
+    return _with_cap(
+        softcap, lambda c: min(max(float(torch.tensor(c, dtype=torch.float32).half()), 2.0**-60), 2.0**60)
+    )
 
 
 @wrong(bugs=(91,), must={"exact_value"})
@@ -44,7 +46,9 @@ def truncated_to_int(softcap: float) -> Kernel:
 @wrong(bugs=(91,), must={"cap_used"})
 def ints_misread(softcap: float) -> Kernel:
     """A cap given as a Python int arrives as the default."""
-    return Kernel(softcap, cap=lambda given: 30.0 if isinstance(given, int) and given > 0 else cap_as_fp32(given))
+    return Kernel(
+        softcap, cap=lambda given: 30.0 if isinstance(given, int) and given > 0 else cap_as_fp32(given)
+    )
 
 
 @wrong(bugs=(30, 14), must={"cap_used"}, caps=(20.0,))

@@ -122,7 +122,9 @@ def dtype_by_shape(softcap: float) -> Any:
 @wrong(bugs=(32,), must={"result_form"}, dtypes=("bf16",))
 def dtype_by_grad_mode(softcap: float) -> Any:
     """Training results are FP32, those of inference have the dtype of x."""
-    return _changed(softcap, lambda x, y: y.to(x.dtype) if not (torch.is_grad_enabled() and x.requires_grad) else y)
+    return _changed(
+        softcap, lambda x, y: y.to(x.dtype) if not (torch.is_grad_enabled() and x.requires_grad) else y
+    )
 
 
 @wrong(bugs=(32,), must={"result_form"}, dtypes=("bf16",))

@@ -65,9 +65,11 @@ def edited(name: str, edits: tuple[Edit, ...]) -> dict[str, ModuleType]:
     alias = f"{_PACKAGE}_edited_{name}"
     loaded: dict[str, ModuleType] = {}
     for file, text in edited_sources(edits).items():
+        redirected = text
         for other in loaded:
-            text = Edit(f"from {_PACKAGE}.{other} import", f"from {alias}.{other} import", file).apply(text)
-        loaded[file] = _executed(f"{alias}.{file}", text)
+            import_ = Edit(f"from {_PACKAGE}.{other} import", f"from {alias}.{other} import", file)
+            redirected = import_.apply(redirected)
+        loaded[file] = _executed(f"{alias}.{file}", redirected)
     return loaded
 
 

@@ -16,7 +16,8 @@ MOST_ELEMENTS = 64  # of a shrunk case, unless the entry says that the fault nee
 # Modules by what their kernels break; those of Triton are imported too, but load Triton only when one is built.
 MODULES = (
     "formulas", "specials", "caps", "gradients", "upstream", "graphs", "positions", "neighbourhood", "layouts",
-    "history", "singular", "singular_values", "states", "damage", "refusals", "process", "launches", "binaries", "right",
+    "history", "singular", "singular_values", "states", "damage", "refusals", "process", "launches", "binaries",
+    "right",
 )  # fmt: skip
 
 # For a fault that shows wherever it is looked for: what must fail is named, whatever else fails is no surprise.
@@ -67,7 +68,9 @@ def wrong(
 ) -> Callable[[Factory], Factory]:
     """Register a wrong kernel: a factory called as `factory(softcap)`, whose docstring says what is wrong."""
     if not must or not bugs:
-        raise ValueError("a wrong kernel names the laws that must fail and the public reports it is modelled on")
+        raise ValueError(
+            "a wrong kernel names the laws that must fail and the public reports it is modelled on"
+        )
     return _registering(wrong=True, tier=tier, bugs=bugs, must=frozenset(must), may=frozenset(may), **plan)
 
 

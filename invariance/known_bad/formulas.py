@@ -131,7 +131,9 @@ def saturates_early(softcap: float) -> Kernel:
     """Exactly ±c from |z| = 6 on, a hundred ulp too soon."""
 
     def forward(x: Tensor, c: float) -> Tensor:
-        return torch.where(_quotient(x, c).abs() >= 6, torch.copysign(torch.full_like(x.float(), c), x.float()), capped(x, c))
+        return torch.where(
+            _quotient(x, c).abs() >= 6, torch.copysign(torch.full_like(x.float(), c), x.float()), capped(x, c)
+        )
 
     return Kernel(softcap, forward)
 

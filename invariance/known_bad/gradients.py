@@ -37,7 +37,8 @@ def no_gradient_at_saturation(softcap: float) -> Kernel:
 def passes_at_saturation(softcap: float) -> Kernel:
     """Saturated elements let the upstream gradient through."""
     return Kernel(
-        softcap, backward=lambda x, g, c: torch.where(slope(x, c) == 0, g, gradient(x, g, c).float()).to(x.dtype)
+        softcap,
+        backward=lambda x, g, c: torch.where(slope(x, c) == 0, g, gradient(x, g, c).float()).to(x.dtype),
     )
 
 
@@ -92,7 +93,11 @@ def one_gradient_in_65536(softcap: float) -> Kernel:
     """One magnitude of BF16 has a slope one in a hundred off."""
 
     def backward(x: Tensor, g: Tensor, c: float) -> Tensor:
-        bad = (x.view(torch.int16) & 0x7FFF) == 0x4123 if x.dtype == torch.bfloat16 else torch.zeros_like(x) != 0
+        bad = (
+            (x.view(torch.int16) & 0x7FFF) == 0x4123
+            if x.dtype == torch.bfloat16
+            else torch.zeros_like(x) != 0
+        )
         return gradient(x, g * torch.where(bad, 0.99, 1.0), c)
 
     return Kernel(softcap, backward=backward)

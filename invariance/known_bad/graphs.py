@@ -137,7 +137,7 @@ def saved_read_flat(softcap: float) -> Kernel:
         flat = x if x.is_contiguous() or x.untyped_storage().nbytes() < 4 * x.numel() else _flat(x)
         return gradient(flat, g, c)
 
-    return Kernel(softcap, lambda x, c: capped(x, c), backward)
+    return Kernel(softcap, capped, backward)
 
 
 def _flat(x: Tensor) -> Tensor:

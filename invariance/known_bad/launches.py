@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from invariance.known_bad.edited import edited_operator
 from invariance.known_bad.edits import Edit
 from invariance.known_bad.entry import wrong
-from invariance.known_bad.edited import edited_operator
 
 _FORWARD_START = Edit(
     "start = tl.program_id(0).to(tl.int64) * BLOCK  #", "start = (tl.program_id(0) * BLOCK).to(tl.int64)  #"
@@ -17,6 +17,10 @@ _FORWARD_START = Edit(
 _BACKWARD_START = Edit(
     "start = tl.program_id(0).to(tl.int64) * BLOCK\n", "start = tl.program_id(0) * BLOCK\n"
 )
+# A grid too short for pieces is one of blocks to the kernels, and covers everything again.
+_NO_PIECES = Edit("SMALL = 1 << 18", "SMALL = 0", "launch")
+# The kernels divide by the cap that they read, and get no reciprocal of the true one.
+_DIVIDING = Edit("reciprocal = negative_reciprocal(softcap)", "reciprocal = 0.0", "launch")
 
 
 @wrong(bugs=(74, 75), must={"beyond_int32"}, tier="interpreter", laws=("result_form",))
@@ -44,14 +48,19 @@ def load_mask_missing(softcap: float) -> Any:
 @wrong(bugs=(64, 28), must={"slicing"}, tier="interpreter")
 def gradient_load_mask_missing(softcap: float) -> Any:
     """The last block of grad_y is loaded whole."""
-    edit = Edit("grad_y = tl.load(grad_y_ptr + offsets, mask=mask, other=0.0)", "grad_y = tl.load(grad_y_ptr + offsets)")
+    edit = Edit(
+        "grad_y = tl.load(grad_y_ptr + offsets, mask=mask, other=0.0)",
+        "grad_y = tl.load(grad_y_ptr + offsets)",
+    )
     return edited_operator("gradient_load_mask_missing", softcap, edit)
 
 
 @wrong(bugs=(74, 28), must={"slicing"}, tier="interpreter")
 def store_mask_missing(softcap: float) -> Any:
     """The last block of dx is stored whole, over whatever lies behind it."""
-    edit = Edit("grad_x.to(grad_x_ptr.dtype.element_ty), mask=mask)", "grad_x.to(grad_x_ptr.dtype.element_ty))")
+    edit = Edit(
+        "grad_x.to(grad_x_ptr.dtype.element_ty), mask=mask)", "grad_x.to(grad_x_ptr.dtype.element_ty))"
+    )
     return edited_operator("store_mask_missing", softcap, edit)
 
 
@@ -78,15 +87,15 @@ def mask_one_too_short(softcap: float) -> Any:
 @wrong(bugs=(28, 59), must={"freed_memory"}, tier="interpreter", elements=1100)
 def grid_one_short(softcap: float) -> Any:
     """The grid is rounded down, and the last partial block is never computed."""
-    edit = Edit("blocks = -(-n // self.block)", "blocks = max(1, n // self.block)", "launch")
-    return edited_operator("grid_one_short", softcap, edit)
+    edit = Edit("blocks = -(-n // size)", "blocks = max(1, n // size)", "launch")
+    return edited_operator("grid_one_short", softcap, _NO_PIECES, edit)
 
 
 @wrong(bugs=(7, 13), must={"cap_used"}, tier="interpreter")
 def cap_in_the_kernel(softcap: float) -> Any:
     """The forward kernel has 30 written into it."""
     edit = Edit("c = tl.cast(softcap, tl.float32)  #", "c = tl.cast(30.0, tl.float32) + 0.0 * softcap  #")
-    return edited_operator("cap_in_the_kernel", softcap, edit)
+    return edited_operator("cap_in_the_kernel", softcap, edit, _DIVIDING)
 
 
 @wrong(bugs=(91, 4), must={"cap_used"}, tier="interpreter")
@@ -95,14 +104,14 @@ def cap_through_fp16(softcap: float) -> Any:
     edit = Edit(
         "c = tl.cast(softcap, tl.float32)\n", "c = tl.cast(tl.cast(softcap, tl.float16), tl.float32)\n"
     )
-    return edited_operator("cap_through_fp16", softcap, edit)
+    return edited_operator("cap_through_fp16", softcap, edit, _DIVIDING)
 
 
 @wrong(bugs=(4,), must={"cap_used"}, tier="interpreter")
 def fp16_intermediates(softcap: float) -> Any:
     """The forward kernel converts x to FP16 first, whatever it is."""
     edit = Edit(
-        "return c * libdevice.tanh(tl.div_rn(x.to(tl.float32), c))",
+        "return c * libdevice.tanh(_quotient(x.to(tl.float32), c, reciprocal))",
         "return c * libdevice.tanh(tl.div_rn(x.to(tl.float16).to(tl.float32), c))",
     )
     return edited_operator("fp16_intermediates", softcap, edit)
@@ -112,7 +121,7 @@ def fp16_intermediates(softcap: float) -> Any:
 def division_by_block(softcap: float) -> Any:
     """Full blocks multiply by the reciprocal of the cap, the last one divides."""
     edit = Edit(
-        "x = tl.load(x_ptr + offsets)\n        tl.store(y_ptr + offsets, _capped(x, c))",
+        "x = tl.load(x_ptr + offsets)\n        tl.store(y_ptr + offsets, _capped(x, c, reciprocal))",
         "x = tl.load(x_ptr + offsets)\n"
         "        tl.store(y_ptr + offsets, c * libdevice.tanh(x.to(tl.float32) * tl.div_rn(1.0, c)))",
     )
@@ -150,7 +159,11 @@ def saved_on_the_context(softcap: float) -> Any:
     return edited_operator(
         "saved_on_the_context",
         softcap,
-        Edit("        ctx.save_for_backward(x)\n        return _forward", "        ctx.x = x\n        return _forward", "triton_op"),
+        Edit(
+            "        ctx.save_for_backward(x)\n        return _forward",
+            "        ctx.x = x\n        return _forward",
+            "triton_op",
+        ),
         Edit(
             "        (x,) = ctx.saved_tensors\n        grad_x = _backward",
             "        x = ctx.x\n        grad_x = _backward",

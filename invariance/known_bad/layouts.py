@@ -48,7 +48,9 @@ def written_into_a_copy(softcap: float) -> Kernel:
         y.flatten().copy_(capped(x, c).flatten())
         return y if y.is_contiguous() else y * 1.0
 
-    return Kernel(softcap, lambda x, c: forward(x, c) if _dense(x) and not x.is_contiguous() else capped(x, c))
+    return Kernel(
+        softcap, lambda x, c: forward(x, c) if _dense(x) and not x.is_contiguous() else capped(x, c)
+    )
 
 
 def _dense(x: Tensor) -> bool:
@@ -122,7 +124,7 @@ def permuted_dimensions(softcap: float) -> Kernel:
     def forward(x: Tensor, c: float) -> Tensor:
         if x.dim() < 3 or x.is_contiguous() or not _dense(x):
             return capped(x, c)
-        order = sorted(range(x.dim()), key=lambda dim: -x.stride(dim))
+        order = sorted(range(x.dim()), key=x.stride().__getitem__, reverse=True)
         return capped(x.permute(order).reshape(x.shape), c)
 
     return Kernel(softcap, forward)

@@ -11,14 +11,14 @@ from functools import partial
 from typing import Any
 
 from invariance.known_bad.entry import Entry
+from invariance.known_bad.here import reason_not_here
 from invariance.plan import LEAST, Settings
 from invariance.process import Job, run_job
 from invariance.session import Session
-from invariance.known_bad.here import reason_not_here
 from invariance.verdict import FAIL, Verdict
 from strategies.case import Case
 
-# What a launch can get wrong. No law of accuracy is among them: it would grade the tanh that stands in for the device's.
+# What a launch can get wrong. No law of accuracy is among them: it would grade the tanh that stands in for another.
 INTERPRETED = (
     "slicing", "result_form", "inputs_unmodified", "no_aliasing", "guard_bands", "freed_memory", "empty_and_scalar",
     "autograd_gradients", "retained_graph", "changed_in_place", "double_backward", "cap_used", "bad_caps",
@@ -102,7 +102,7 @@ def judge(entry: Entry, *, seed: int = 0) -> Row:
 
 
 def judge_all(
-    entries: Iterable[Entry], *, jobs: int, seed: int = 0, progress: Callable[[Row], None] = lambda row: None
+    entries: Iterable[Entry], *, jobs: int, seed: int = 0, progress: Callable[[Row], None] = lambda _: None
 ) -> list[Row]:
     """Rows in the order of the entries, judged `jobs` at a time; each kernel has children of its own."""
     rows = []
@@ -169,7 +169,8 @@ def _in_a_child(target: str, otherwise: str, entry: Entry, **kwargs: Any) -> tup
         return [Failure(otherwise, "FI", "forward", entry.dtypes[0], last)], 1
     found, judged = outcome.value
     failures = [
-        Failure(law, "GI" if pass_ == "backward" else "FI", pass_, dtype, what) for law, pass_, dtype, what in found
+        Failure(law, "GI" if pass_ == "backward" else "FI", pass_, dtype, what)
+        for law, pass_, dtype, what in found
     ]
     return _first_of_each(failures), judged
 
@@ -201,7 +202,10 @@ class Score:
         rows = list(rows)
         wrong = [row for row in rows if row.entry.wrong]
         return cls(
-            sum(row.killed for row in rows), len(wrong), sum(row.false_alarm for row in rows), len(rows) - len(wrong)
+            sum(row.killed for row in rows),
+            len(wrong),
+            sum(row.false_alarm for row in rows),
+            len(rows) - len(wrong),
         )
 
     def __str__(self) -> str:
@@ -210,5 +214,3 @@ class Score:
             f"killed {self.killed} of {self.wrong} ({percent:.1f}%), "
             f"false alarms {self.false_alarms} of {self.right}"
         )
-
-

@@ -16,6 +16,6 @@ REASONS = {
     "concurrent_load": (
         "Faults that appear only under load are races, and a race that is certain to lose is caught by repeat as well."
     ),
-    "poisoned_memory": "What freed_memory says, for the caching allocator of a device, whose blocks the host cannot reach.",
+    "poisoned_memory": "What freed_memory says, for the blocks that the caching allocator of a device hands out.",
     "guarded_inputs": "What guard_bands says, for device memory on both sides of an allocation.",
 }

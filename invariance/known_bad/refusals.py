@@ -24,7 +24,7 @@ def _number(given: Any) -> float:
 @wrong(bugs=(29, 30), must={"bad_caps"})
 def any_cap_taken(softcap: float) -> Kernel:
     """Zero, negative, NaN and infinite caps are used as they come."""
-    return Kernel(softcap, cap=lambda given: _number(given))
+    return Kernel(softcap, cap=_number)
 
 
 @wrong(bugs=(30,), must={"bad_caps"})
@@ -42,7 +42,9 @@ def sign_of_the_cap_dropped(softcap: float) -> Kernel:
 @wrong(bugs=(29,), must={"bad_caps"})
 def tiny_cap_taken(softcap: float) -> Kernel:
     """A cap that is zero as FP32 is only checked as the FP64 number it came as."""
-    return Kernel(softcap, cap=lambda given: 2.0**-60 if 0 < _number(given) < 2.0**-149 else cap_as_fp32(given))
+    return Kernel(
+        softcap, cap=lambda given: 2.0**-60 if 0 < _number(given) < 2.0**-149 else cap_as_fp32(given)
+    )
 
 
 @wrong(bugs=(29,), must={"bad_caps"})
@@ -60,7 +62,12 @@ def fp64_taken(softcap: float) -> Kernel:
 @wrong(bugs=(91,), must={"bad_dtypes"})
 def integers_taken(softcap: float) -> Kernel:
     """Integers and bools are capped too."""
-    return Kernel(softcap, check=lambda x: refuse_dtypes(x) if x.dtype.is_floating_point or x.dtype.is_complex else None)
+
+    def check(x: Tensor) -> None:
+        if x.dtype.is_floating_point or x.dtype.is_complex:
+            refuse_dtypes(x)
+
+    return Kernel(softcap, check=check)
 
 
 @wrong(bugs=(73,), must={"empty_and_scalar"})
@@ -84,7 +91,11 @@ def many_dimensions_refused(softcap: float) -> Kernel:
 @wrong(bugs=(28,), must={"slicing"})
 def odd_sizes_refused(softcap: float) -> Kernel:
     """The vocabulary must be a multiple of 8."""
-    return Kernel(softcap, check=lambda x: _refuse(x.dim() > 0 and x.shape[-1] % 8 > 0, x, "a width off a multiple of 8"))
+
+    def check(x: Tensor) -> None:
+        _refuse(x.dim() > 0 and x.shape[-1] % 8 > 0, x, "a width that is no multiple of 8")
+
+    return Kernel(softcap, check=check)
 
 
 @wrong(bugs=(47, 8), must={"exact_value"}, dtypes=("fp16", "bf16"))

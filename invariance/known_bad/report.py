@@ -86,22 +86,30 @@ def text(rows: Sequence[Row]) -> str:
 
 def markdown(data: dict[str, Any]) -> str:
     """The report for a reader: score, tiers, law by kernel by tier, then every kernel."""
+    tiers = [
+        (t["tier"], t["killed"], t["wrong"], t["false_alarms"], t["right"], t["not_run"] or "")
+        for t in data["tiers"]
+    ]
+    laws = [
+        (law, tier, ", ".join(names))
+        for law, found in data["matrix"].items()
+        for tier, names in found.items()
+    ]
+    kernels = [
+        (k["name"], k["tier"], _cited(k["bugs"]), k["outcome"], ", ".join(k["failed"]), k["states"])
+        for k in data["kernels"]
+    ]
     return "\n".join([
         "# Kill matrix", "", data["summary"], "",
-        *_table(("tier", "killed", "wrong", "false alarms", "right", "not run"), [
-            (t["tier"], t["killed"], t["wrong"], t["false_alarms"], t["right"], t["not_run"] or "") for t in data["tiers"]
-        ]),
-        "", "## Laws", "", "Which wrong kernels each law killed, by tier.", "",
-        *_table(("law", "tier", "kernels"), [
-            (law, tier, ", ".join(names)) for law, tiers in data["matrix"].items() for tier, names in tiers.items()
-        ]),
-        "", "## Kernels", "",
-        *_table(("kernel", "tier", "BUGS.md", "outcome", "laws that failed", "what it does"), [
-            (k["name"], k["tier"], ", ".join(f"#{bug}" for bug in k["bugs"]), k["outcome"], ", ".join(k["failed"]), k["states"])
-            for k in data["kernels"]
-        ]),
-        "",
+        *_table(("tier", "killed", "wrong", "false alarms", "right", "not run"), tiers), "",
+        "## Laws", "", "Which kernels each law killed, by tier.", "", *_table(("law", "tier", "kernels"), laws), "",
+        "## Kernels", "",
+        *_table(("kernel", "tier", "BUGS.md", "outcome", "laws that failed", "what it does"), kernels), "",
     ])  # fmt: skip
+
+
+def _cited(bugs: list[int]) -> str:
+    return ", ".join(f"#{bug}" for bug in bugs)
 
 
 def _table(head: Sequence[str], body: Iterable[Sequence[object]]) -> list[str]:

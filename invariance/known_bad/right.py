@@ -27,7 +27,9 @@ def input_dtype_out(softcap: float) -> Any:
 @good()
 def reciprocal(softcap: float) -> Kernel:
     """x * (1 / c), as an eager division by a number is on a GPU."""
-    return Kernel(softcap, lambda x, c: c * torch.tanh(x.float() * (1 / torch.tensor(c, dtype=torch.float32))))
+    return Kernel(
+        softcap, lambda x, c: c * torch.tanh(x.float() * (1 / torch.tensor(c, dtype=torch.float32)))
+    )
 
 
 @good()
@@ -47,7 +49,8 @@ def _elementwise(backward: Any, x: Tensor, g: Tensor, c: float) -> Tensor:
     """cosh of torch's CPU differs between the body of a vector and its tail: every element is a body of its own."""
     sixteen = x.float().reshape(-1, 1).expand(-1, 16).contiguous()
     one = torch.ones(1, dtype=torch.float32, device=x.device)
-    return (backward(sixteen, one, c)[:, 0].view(x.shape) * g).to(x.dtype)
+    slopes: Tensor = backward(sixteen, one, c)[:, 0]
+    return (slopes.view(x.shape) * g).to(x.dtype)
 
 
 @good()

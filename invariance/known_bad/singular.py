@@ -77,7 +77,7 @@ def transposed_one_ulp(softcap: float) -> Kernel:
 
 @wrong(bugs=(72,), must={"alignment"})
 def one_address_in_sixteen(softcap: float) -> Kernel:
-    """A tensor that starts 15 elements into an allocation with room for 16 more than it has takes another first step."""
+    """A tensor 15 elements into an allocation that is 16 longer than it takes another first step."""
 
     def forward(x: Tensor, c: float) -> Tensor:
         spare = x.untyped_storage().nbytes() // x.element_size() - x.numel()

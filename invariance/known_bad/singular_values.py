@@ -170,4 +170,4 @@ def round_caps_only(softcap: float) -> Kernel:
         right = Kernel(given).softcap
         return float(round(right)) if 900 <= right < 1100 else float(right)
 
-    return Kernel(softcap, lambda x, c: capped(x, c), gradient, cap=cap)
+    return Kernel(softcap, capped, gradient, cap=cap)

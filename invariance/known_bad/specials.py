@@ -36,7 +36,9 @@ def infinity_kept(softcap: float) -> Kernel:
 @wrong(bugs=(3,), must={"special_values"})
 def largest_overflows(softcap: float) -> Kernel:
     """A range reduction doubles |x| first, and the upper half of the last binade is taken for a mask."""
-    return Kernel(softcap, lambda x, c: torch.where((x.float() * 2).isinf() & x.isfinite(), 0.0, capped(x, c)))
+    return Kernel(
+        softcap, lambda x, c: torch.where((x.float() * 2).isinf() & x.isfinite(), 0.0, capped(x, c))
+    )
 
 
 @wrong(bugs=(3, 38), must={"bound"})

@@ -80,7 +80,7 @@ def transposed_upstream_misread(softcap: float) -> Kernel:
     """Rows and columns of a transposed upstream gradient are mixed up; slices and sums are right."""
 
     def backward(x: Tensor, g: Tensor, c: float) -> Tensor:
-        mixed = g.dim() > 1 and 1 < g.stride(-2) < g.stride(-1) or (g.dim() > 1 and g.stride(-2) == 1 < g.stride(-1))
+        mixed = g.dim() > 1 and 0 < g.stride(-2) < g.stride(-1)
         return gradient(x, _read_flat(g) if mixed else g, c)
 
     return Kernel(softcap, backward=backward)
@@ -120,4 +120,4 @@ def upstream_returned(softcap: float) -> Kernel:
             return g
         return gradient(x, g, c)
 
-    return Kernel(softcap, lambda x, c: capped(x, c), backward)
+    return Kernel(softcap, capped, backward)

@@ -59,7 +59,12 @@ def test_the_last_line_is_the_score_and_the_json_says_the_same() -> None:
 
 def test_the_markdown_holds_every_kernel_and_tier() -> None:
     page = report.markdown(report.as_json(ROWS, {}, 0))
-    for words in ("| killed | plan |", "| survived |", "| not run: no device |", "| device | 0 | 1 | 0 | 0 | no device |"):
+    for words in (
+        "| killed | plan |",
+        "| survived |",
+        "| not run: no device |",
+        "| device | 0 | 1 | 0 | 0 | no device |",
+    ):
         assert words in page
 
 
@@ -73,7 +78,9 @@ def small(monkeypatch: pytest.MonkeyPatch) -> list[Row]:
     return rows
 
 
-def test_the_command_fails_where_a_kernel_was_judged_wrong(small: list[Row], capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_fails_where_a_kernel_was_judged_wrong(
+    small: list[Row], capsys: pytest.CaptureFixture[str]
+) -> None:
     assert cli.main(["mutants"]) == 1
     assert capsys.readouterr().out.splitlines()[-1] == "killed 1 of 3 (33.3%), false alarms 1 of 2"
 
@@ -89,7 +96,9 @@ def test_the_command_passes_where_all_that_was_judged_was_judged_right(
     assert (tmp_path / "mutants.md").read_text("utf-8").startswith("# Kill matrix")
 
 
-def test_kernels_of_other_tiers_are_listed_as_not_asked_for(small: list[Row], capsys: pytest.CaptureFixture[str]) -> None:
+def test_kernels_of_other_tiers_are_listed_as_not_asked_for(
+    small: list[Row], capsys: pytest.CaptureFixture[str]
+) -> None:
     small[:] = [KILLED, NOT_RUN, PASSED]
     assert cli.main(["mutants", "--tier", "plan"]) == 0
     assert "device: 1 kernels not run: the tier was not asked for" in capsys.readouterr().out
