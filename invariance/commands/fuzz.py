@@ -23,6 +23,7 @@ from strategies.caps import HIGHEST, LOWEST, as_fp32
 
 HELP = "look for caps at which a kernel is wrong: many caps, each with whole domains of inputs"
 DEFAULT_MINUTES = 1.0
+ON_A_GPU = 3  # child processes: the host prepares as long as the device works
 TICK = 0.2  # seconds between two progress lines
 
 
@@ -50,7 +51,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda:i (default: auto)")
     parser.add_argument("--seed", default="0", metavar="N", help="of every draw (default: 0)")
     parser.add_argument("--shard", default="1/1", metavar="K/N", help="part K of N of the campaign")
-    parser.add_argument("--jobs", metavar="N", help="child processes at a time (default: cores, one on a GPU)")
+    parser.add_argument(
+        "--jobs", metavar="N", help=f"child processes at a time (default: cores, at most {ON_A_GPU} on a GPU)"
+    )
     parser.add_argument(
         "--timeout", default="30", metavar="S", help="seconds that a round of caps may take (default: 30)"
     )
@@ -101,7 +104,8 @@ def read(options: argparse.Namespace) -> Campaign:
     subject = Subject(options.candidate, device, seed, ("bf16",) if exhaustive else Subject.dtypes)
     within = _range(options.softcap_range)
     schedule = Schedule(options.campaign, within, seed, _shard(options.shard))
-    cores = 1 if device != "cpu" else os.cpu_count() or 1
+    cores = os.cpu_count() or 1
+    cores = cores if device == "cpu" else min(cores, ON_A_GPU)
     endless = options.examples is not None or (exhaustive and options.minutes is None)
     limits = Limits(
         None if endless else 60.0 * _number("--minutes", options.minutes),

@@ -9,10 +9,9 @@ from dataclasses import dataclass, field, replace
 from invariance import process
 from invariance.candidate import Candidate, CandidateRaised, load
 from invariance.fuzz.asked import NUMBER, Asked
+from invariance.fuzz.every import Every, every_fp32
 from invariance.fuzz.grid import Grid, grids
 from invariance.fuzz.scan import LAW, Part, scan
-from invariance.sweep.api import sweep
-from invariance.sweep.certificate import Certificate, Found
 from oracles.tolerances import load_contract
 from strategies.caps import as_fp32, fp32_bits
 
@@ -107,7 +106,7 @@ def judge_cap(candidate: Candidate, subject: Subject, asked: Asked) -> Judged:
                 for part in parts_of(candidate, subject, asked, grid):
                     _take(judged, grid, part)
             if dtype == "fp32" and subject.device != "cpu" and asked.form == NUMBER and "forward" in subject.passes:
-                _take_every(judged, sweep(candidate, asked.cap, device=subject.device))
+                _take_every(judged, every_fp32(candidate, asked.cap, subject.device))
         except CandidateRaised as error:
             broken = Broken(LAW, subject.passes[-1], dtype, asked, kind=RAISED, reason=str(error))
             judged.broken.append(replace(broken, before=tuple(_seen[-REMEMBERED:])))
@@ -139,18 +138,16 @@ def _take(judged: Judged, grid: Grid, part: Part) -> None:
         _keep_broken(judged, Broken(part.law, part.pass_, grid.dtype, judged.asked, *total, before=before))
 
 
-def _take_every(judged: Judged, certificate: Certificate) -> None:
+def _take_every(judged: Judged, seen: Every) -> None:
     """What a sweep of all FP32 inputs found in the forward pass."""
-    judged.elements += certificate.inputs
-    judged.flushed += certificate.count("flushed")
-    judged.escalated += certificate.count("escalated")
-    if certificate.worst is not None:
-        _keep_worst(judged, "forward", Point(certificate.worst.error, "fp32", certificate.worst.pattern))
-    wrong = certificate.counts.get("violations", Found())
-    if wrong.count:
-        inputs = tuple(sorted({pattern & (certificate.sign - 1) for pattern in wrong.first}))
-        total, before = (wrong.count, certificate.inputs), tuple(_seen[-REMEMBERED:])
-        _keep_broken(judged, Broken(LAW, "forward", "fp32", judged.asked, *total, before=before, inputs=inputs))
+    judged.elements += seen.inputs
+    judged.flushed += seen.flushed
+    judged.escalated += seen.escalated
+    _keep_worst(judged, "forward", Point(seen.error, "fp32", seen.at))
+    if seen.wrong:
+        total, before = (seen.wrong, seen.inputs), tuple(_seen[-REMEMBERED:])
+        broken = Broken(LAW, "forward", "fp32", judged.asked, *total, before=before, inputs=seen.first)
+        _keep_broken(judged, broken)
 
 
 def _keep_worst(judged: Judged, pass_: str, point: Point) -> None:
