@@ -190,16 +190,21 @@ def certify(spec: str, cap: float | int, dtype: str, pass_: str, device: str) ->
     return dict(as_json(sweep(_loaded(spec, device), cap, dtype, pass_, device)))
 
 
+def load_only(spec: str, device: str) -> str | None:
+    """Import a candidate; why it cannot be judged, or None."""
+    try:
+        _loaded(spec, device)
+    except CandidateNotLoadable as error:
+        return str(error)
+    return None
+
+
 def probe(spec: str, device: str, caps: tuple[float | int, ...], dtypes: tuple[str, ...]) -> dict[str, Any]:
     """What the plan must know of a candidate: its convention, its own cap, whether it has a gradient, what runs.
 
     A gradient is decided here, once, on four elements; a graph lost later is a failure.
     """
-    try:
-        candidate = _loaded(spec, device)
-    except CandidateNotLoadable as error:
-        return {"unloadable": str(error)}
-    process.announce("probing")
+    candidate = _loaded(spec, device)
     cap = candidate.fixed_cap or caps[0]
     return {
         "convention": candidate.convention,

@@ -9,9 +9,10 @@ from functools import partial
 from typing import Any
 
 from invariance import environment
-from invariance.candidate import CandidateNotLoadable, display_name
+from invariance.candidate import display_name
 from invariance.checkers import DTYPES, LAWS, load_laws
 from invariance.plan import DEFAULT_CAPS, EXPLORED, Settings, cells, laws
+from invariance.probing import probed
 from invariance.process import Job, Outcome, run_job, run_jobs
 from invariance.report.model import Explored, Report
 from invariance.verdict import FAIL, NOT_APPLICABLE, NOT_RUN, Cell, Verdict
@@ -20,7 +21,6 @@ from strategies.shrink import shrink
 
 Progress = Callable[[int, int, str], None]
 
-PATIENCE_FOR_IMPORT = 120.0
 HANGS_ENDURED = 12  # cells of one candidate that may time out before the rest of its plan counts as not run
 SHORT_PATIENCE = 5.0  # seconds a cell, once the candidate has hung: every honest cell takes far less
 LOST_ATTEMPTS = 300  # processes spent on shrinking lost cases, a tenth of a second each where they crash
@@ -71,8 +71,9 @@ class Session:
     def start(self) -> list[Job]:
         """Probe every candidate and lay out its cells; raises CandidateNotLoadable."""
         load_laws()
+        asked = self.settings
         for spec in self.candidates:
-            self.probes[spec] = self._probe(spec)
+            self.probes[spec] = probed(spec, asked.device, asked.caps, asked.dtypes, self.timeout)
         jobs = [job for spec in self.candidates for job in self._cell_jobs(spec)]
         self.total = (
             len(jobs) + len(list(self.sweeps())) + (len(self._exploration_keys()) if self.explore else 0)
@@ -92,21 +93,7 @@ class Session:
             complete=self.complete,
         )
 
-    # --- probing ------------------------------------------------------------------------------------------------------
-
-    def _probe(self, spec: str) -> dict[str, Any]:
-        s = self.settings
-        kwargs = {"spec": spec, "device": s.device, "caps": s.caps, "dtypes": s.dtypes}
-        outcome = run_job(Job("invariance.run:probe", kwargs, PATIENCE_FOR_IMPORT))
-        if outcome.kind == "done" and "unloadable" not in outcome.value:
-            return dict(outcome.value)
-        if outcome.kind == "done":
-            raise CandidateNotLoadable(outcome.value["unloadable"])
-        if outcome.announced is None:
-            raise CandidateNotLoadable(
-                f"candidate {spec!r}: importing it failed: {_last_line(outcome.failure)}"
-            )
-        return {"differentiable": True, "fixed_cap": None, "convention": "unknown", "ran": None}
+    # --- what applies -------------------------------------------------------------------------------------------------
 
     def _cell_jobs(self, spec: str) -> Iterator[Job]:
         fixed = self.probes[spec]["fixed_cap"]

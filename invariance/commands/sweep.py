@@ -11,14 +11,14 @@ from invariance.candidate import CandidateNotLoadable, display_name
 from invariance.checkers import DTYPES
 from invariance.environment import NoSuchDevice, resolve_device
 from invariance.plan import DEFAULT_CAPS
-from invariance.process import Job, run_job
+from invariance.probing import probed
 from invariance.sweep.campaign import Campaign, Target
 from invariance.sweep.subject import PASSES
 from invariance.sweep.text import render
 from invariance.usage import UsageError, add_list, flattened, progress, read_cap, read_dtype
 
 HELP = "judge all inputs of a dtype, forward and gradient (grad_y = 1), and write certificates"
-PATIENCE_FOR_IMPORT = 120.0
+PATIENCE = 60.0  # seconds for four elements
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -129,13 +129,10 @@ def _possible(
     spec: str, device: str, caps: tuple[float | int, ...], dtypes: tuple[str, ...], asked: str | None
 ) -> tuple[tuple[float | int, ...], tuple[str, ...]]:
     """The caps and passes that the candidate has; what was asked for by name stays, and fails if it is not there."""
-    kwargs = {"spec": spec, "device": device, "caps": caps, "dtypes": dtypes}
-    outcome = run_job(Job("invariance.run:probe", kwargs, PATIENCE_FOR_IMPORT))
-    found = outcome.value if outcome.kind == "done" else {}
-    if "unloadable" in found or outcome.announced is None:
-        raise UsageError(
-            found.get("unloadable") or str(CandidateNotLoadable(f"candidate {spec!r}: {outcome.failure}"))
-        )
+    try:
+        found = probed(spec, device, caps, dtypes, PATIENCE)
+    except CandidateNotLoadable as error:
+        raise UsageError(str(error)) from error
     if (fixed := found.get("fixed_cap")) is not None:
         caps = (fixed,)
     if asked is not None:

@@ -6,12 +6,13 @@ from typing import Any
 
 from invariance.fuzz.asked import accepts_tensors
 from invariance.fuzz.rounds import Subject, candidate_of
-from invariance.run import probe
+from invariance.run import load_only, probe
 
 
 def probed(subject: Subject) -> dict[str, Any]:
     """What `invariance.run.probe` says, and whether the candidate takes its cap as a 0-d tensor ("tensors")."""
+    unloadable = load_only(subject.spec, subject.device)
+    if unloadable is not None:
+        return {"unloadable": unloadable}
     found = probe(subject.spec, subject.device, (30.0,), subject.dtypes)
-    if "unloadable" in found:
-        return found
     return {**found, "tensors": accepts_tensors(candidate_of(subject), subject.device)}

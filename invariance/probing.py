@@ -1,0 +1,33 @@
+"""What must be known of a candidate before it is judged, asked in a child process."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from invariance.candidate import CandidateNotLoadable
+from invariance.process import Child, Job
+
+PATIENCE_FOR_IMPORT = 120.0  # seconds
+UNKNOWN: dict[str, Any] = {"differentiable": True, "fixed_cap": None, "convention": "unknown", "ran": None}
+
+
+def probed(
+    spec: str, device: str, caps: tuple[float | int, ...], dtypes: tuple[str, ...], timeout: float
+) -> dict[str, Any]:
+    """What `invariance.run:probe` says of a candidate; raises CandidateNotLoadable.
+
+    A candidate that dies or hangs on four elements is judged, not refused: it then counts as UNKNOWN.
+    """
+    child = Child()
+    common = {"spec": spec, "device": device}
+    try:
+        loaded = child.run(Job("invariance.run:load_only", common, PATIENCE_FOR_IMPORT))
+        if loaded.kind != "done":
+            reason = (loaded.failure or "").strip().splitlines()[-1]
+            raise CandidateNotLoadable(f"candidate {spec!r}: importing it failed: {reason}")
+        if loaded.value is not None:
+            raise CandidateNotLoadable(loaded.value)
+        outcome = child.run(Job("invariance.run:probe", {**common, "caps": caps, "dtypes": dtypes}, timeout))
+    finally:
+        child.close()
+    return dict(outcome.value) if outcome.kind == "done" else dict(UNKNOWN)
