@@ -36,7 +36,7 @@ LARGEST_SEAM, LARGE = 1 << 17, 1 << 15  # elements
 
 # Cases drawn by hash on top of the seams, and examples that exploration adds to a law and pass.
 DRAWN = {LEAST: 1, "quick": 1, "default": 6, "thorough": 60}
-EXPLORED = {"quick": 4, "default": 25, "thorough": 200}
+EXPLORED = {LEAST: 1, "quick": 4, "default": 25, "thorough": 200}
 
 
 @dataclass(frozen=True)
