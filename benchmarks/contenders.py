@@ -60,7 +60,7 @@ def contenders(cap: float, dtype: torch.dtype, device: str, specs: Sequence[str]
 
 def calls(contender: Contender, x: Tensor, grad_y: Tensor) -> dict[str, Callable[[], object]]:
     """One call of each pass; "forward" is to be run under no_grad, the graph of "backward" is built here."""
-    leaf = x.detach().requires_grad_()
+    leaf, fresh = x.detach().requires_grad_(), x.detach().requires_grad_()
     y = contender.op(leaf)
     upstream = grad_y.to(y.dtype)
 
@@ -68,7 +68,9 @@ def calls(contender: Contender, x: Tensor, grad_y: Tensor) -> dict[str, Callable
         return torch.autograd.grad(y, leaf, upstream, retain_graph=True)
 
     def forward_backward() -> object:
-        return torch.autograd.grad(contender.op(leaf), leaf, upstream)
+        # Not `leaf`: the graph above holds its gradient accumulator, which belongs to the stream that made it, and a
+        # capture on another stream must not wait for that one.
+        return torch.autograd.grad(contender.op(fresh), fresh, upstream)
 
     return {
         "forward": lambda: contender.op(x),

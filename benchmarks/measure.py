@@ -5,6 +5,8 @@ Contenders take turns within each repetition, in an order that moves on, so that
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -15,16 +17,18 @@ Call = Callable[[], object]
 Calls = Mapping[str, Call]
 Samples = dict[str, list[float]]
 
-_FLUSH_BYTES = 1 << 30
+_FLUSH_BYTES, _FLUSH_READS = 1 << 30, 4
 _HOST_CALLS, _HOST_ROUNDS = 200, 9
 _GRAPH_CALLS, _GRAPH_REPLAYS = 20, 25
 
 
 class Flush:
-    """Reads one GiB before a sample.
+    """Reads one GiB before a sample, several times.
 
     That empties the L2 cache of a contender's own data without leaving dirty lines to write back, and takes the
-    device longer than the host needs to queue the call: the events then time the device and not the host.
+    device longer than the host needs to queue the call: the events then time the device and not the host. One read is
+    0.25 ms on an H200, and a forward and a backward under autograd are 0.1 to 0.4 ms of host time there: after a single
+    read single samples had up to 0.1 ms of the host in them.
     """
 
     def __init__(self, device: str) -> None:
@@ -33,25 +37,40 @@ class Flush:
 
     def __call__(self) -> None:
         """Queue the read on the current stream."""
-        torch.sum(self.buffer, dim=0, out=self.total)
+        for _ in range(_FLUSH_READS):
+            torch.sum(self.buffer, dim=0, out=self.total)
 
 
 def event_times(calls: Calls, *, warmup: int, repeat: int, flush: Flush) -> Samples:
-    """Milliseconds between device events around each call, `repeat` samples of each."""
+    """Milliseconds between device events around each call, `repeat` samples of each; garbage is collected before."""
     for call in calls.values():
         for _ in range(max(1, warmup)):  # the first call compiles
             call()
     torch.cuda.synchronize()
     events: dict[str, list[tuple[torch.cuda.Event, torch.cuda.Event]]] = {name: [] for name in calls}
-    for name, call in _turns(calls, repeat):
-        start, end = _event(), _event()
-        flush()
-        start.record()
-        call()
-        end.record()
-        events[name].append((start, end))
-    torch.cuda.synchronize()
+    with _no_collection():
+        for name, call in _turns(calls, repeat):
+            start, end = _event(), _event()
+            flush()
+            start.record()
+            call()
+            end.record()
+            events[name].append((start, end))
+        torch.cuda.synchronize()
     return {name: [start.elapsed_time(end) for start, end in pairs] for name, pairs in events.items()}
+
+
+@contextlib.contextmanager
+def _no_collection() -> Iterator[None]:
+    """A collection takes longer than a read of the flush."""
+    gc.collect()
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 def host_times(calls: Calls) -> Samples:

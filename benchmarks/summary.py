@@ -26,8 +26,8 @@ def render(data: dict[str, Any]) -> str:
 
 _NOTES = """## How it was measured
 
-* Events: device events around one call, contenders in turn within each repetition, after a read of 1 GiB that
-  empties the L2 cache and lets the host queue the call before the device is ready for it. Allocation of the result
+* Events: device events around one call, contenders in turn within each repetition, after four reads of 1 GiB
+  that empty the L2 cache and let the host queue the call before the device is ready for it. Allocation of the result
   and autograd's dispatch are included; input generation, accuracy checks and compilation are not. "native / this"
   above 1 is faster than the reference.
 * Of ceiling: the time of a kernel that moves the same bytes and computes next to nothing, divided by the time of the

@@ -16,6 +16,11 @@ from torch import Tensor
 from triton import knobs
 from triton.runtime import driver
 
+from softcap.kernels import PIECES, negative_reciprocal
+
+# Elements up to which a tensor is computed in pieces of a block: 2048 pieces are what an H200 can run at once.
+SMALL = 1 << 18
+
 # On HIP, Triton specialises pointers also on storages up to 2 GiB: larger ones never meet a remembered
 # variant.
 _IS_HIP = torch.version.hip is not None
@@ -23,7 +28,7 @@ _HIP_SMALL_STORAGE = 2**31 - 1
 
 
 class Launcher:
-    """Launches ``kernel(*tensors, softcap, n, BLOCK)`` on the current device and stream.
+    """Launches ``kernel(*tensors, softcap, n, BLOCK, reciprocal)`` on the current device and stream.
 
     The first tensor's dtype decides the other dtypes.  ``variants`` holds the compiled kernels by traits.
     """
@@ -36,19 +41,21 @@ class Launcher:
 
     def __call__(self, tensors: tuple[Tensor, ...], softcap: float, n: int) -> None:
         """Launch over ``n >= 1`` elements of tensors that are contiguous and on the current device."""
-        blocks = -(-n // self.block)
+        size = self.block if n > SMALL else self.block // PIECES
+        blocks = -(-n // size)
+        reciprocal = negative_reciprocal(softcap)
         pointers = [tensor.data_ptr() for tensor in tensors]
         key = (tensors[0].get_device(), tensors[0].dtype, *[pointer & 15 for pointer in pointers])
         compiled = self.variants.get(key)
         if compiled is None or not self._ordinary(tensors):
-            launched = self.kernel[(blocks,)](*tensors, softcap, n, BLOCK=self.block, **self.options)
+            launch = self.kernel[(blocks,)]
+            launched = launch(*tensors, softcap, n, BLOCK=self.block, reciprocal=reciprocal, **self.options)
             self._remember(key, launched, tensors)
             return
         stream = driver.active.get_current_stream(key[0])
         function, metadata = compiled.function, compiled.packed_metadata
-        compiled.run(
-            blocks, 1, 1, stream, function, metadata, None, None, None, *pointers, softcap, n, self.block
-        )
+        arguments = (*pointers, softcap, n, self.block, reciprocal)
+        compiled.run(blocks, 1, 1, stream, function, metadata, None, None, None, *arguments)
 
     def _ordinary(self, tensors: tuple[Tensor, ...]) -> bool:
         """No profiler or test has hooked into the launch, and no trait is left that the key does not hold."""

@@ -11,6 +11,7 @@ import torch
 from triton import knobs
 
 from softcap import launch
+from softcap.kernels import PIECES
 
 
 class Compiled:
@@ -56,11 +57,26 @@ def test_the_second_launch_goes_through_the_compiled_object(compiled: Compiled) 
     x, y = pair()
     launcher((x, y), 20.0, 20)
     launcher((x, y), 30.0, 17)
-    assert kernel.launches == [((3,), (x, y, 20.0, 20), {"BLOCK": 8, "num_warps": 4})]
+    options = {"BLOCK": 8, "reciprocal": -1 / (20 * 2.0**64), "num_warps": 4}
+    assert kernel.launches == [((20,), (x, y, 20.0, 20), options)]
     pointers = (x.data_ptr(), y.data_ptr())
     assert compiled.runs == [
-        (3, 1, 1, "stream of -1", "function", "metadata", None, None, None, *pointers, 30.0, 17, 8)
-    ]
+        (17, 1, 1, "stream of -1", "function", "metadata", None, None, None, *pointers, 30.0, 17, 8,
+         -1 / (30 * 2.0**64))
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(("n", "programs"), [(1, 1), (8, 1), (9, 2), (launch.SMALL, launch.SMALL // 8)])
+def test_small_tensors_are_cut_into_pieces(n: int, programs: int, compiled: Compiled) -> None:
+    kernel = Kernel(compiled)
+    launch.Launcher(kernel, 8 * PIECES)(pair(), 20.0, n)
+    assert kernel.launches[0][0] == (programs,)
+
+
+def test_large_tensors_are_cut_into_blocks(compiled: Compiled) -> None:
+    kernel = Kernel(compiled)
+    launch.Launcher(kernel, 1024)(pair(), 20.0, launch.SMALL + 1)
+    assert kernel.launches[0][0] == (launch.SMALL // 1024 + 1,)
 
 
 def test_each_dtype_and_alignment_has_its_own_variant_and_caps_share_it(compiled: Compiled) -> None:

@@ -42,15 +42,15 @@ def test_every_dtype_holds_every_law(kernel: Any, dtype: str) -> None:
 @pytest.mark.parametrize(
     ("edits", "laws"),
     [
-        ([("tl.div_rn(x.to(tl.float32), c))\n\n\n@triton.jit\ndef _gradient",
-           "(x.to(tl.float32) / c))\n\n\n@triton.jit\ndef _gradient")], {"precise_division"}),
+        ([("z = tl.div_rn(x, c)", "z = x / c")], {"precise_division"}),
         ([("tl.program_id(0).to(tl.int64) * BLOCK", "tl.program_id(0) * BLOCK")], {"offsets_64bit"}),
         ([("tl.program_id(0).to(tl.int64) * BLOCK", "(tl.program_id(0) * BLOCK).to(tl.int64)")], {"offsets_64bit"}),
         ([("y_ptr, softcap: tl.float32", "y_ptr, softcap: tl.constexpr")], {"cap_is_runtime", "one_variant"}),
         ([("c = tl.cast(softcap, tl.float32)", "c = tl.cast(30.0, tl.float32)")], {"cap_is_runtime"}),
         ([("n: tl.int64", "n"), ('@triton.jit(do_not_specialize=["n"])', "@triton.jit")],
          {"one_variant"}),
-        ([("offsets = start + tl.arange(0, BLOCK)", "offsets = start + 2 * tl.arange(0, BLOCK)")],
+        ([("offsets = tl.max_contiguous(start + tl.arange(0, BLOCK), 4)",
+           "offsets = start + 2 * tl.arange(0, BLOCK)")],
          {"offsets_64bit", "vector_access"}),
         ([("if start + BLOCK <= n:", "if start + BLOCK < 0:")], {"vector_access"}),
     ],
@@ -65,7 +65,7 @@ def test_an_approximate_tanh_is_seen(mutate: Mutate) -> None:
         "tl.inline_asm_elementwise('tanh.approx.f32 $0, $1;', '=f,f', [tl.div_rn(x.to(tl.float32), c)], "
         "dtype=tl.float32, is_pure=True, pack=1)"
     )
-    mutant = mutate(("c * libdevice.tanh(tl.div_rn(x.to(tl.float32), c))", f"c * {approximate}"))
+    mutant = mutate(("c * libdevice.tanh(_quotient(x.to(tl.float32), c, reciprocal))", f"c * {approximate}"))
     assert broken(mutant.softcap_forward_kernel) == {"no_approximate_tanh"}
 
 

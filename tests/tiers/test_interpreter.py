@@ -29,7 +29,7 @@ FAR = 2**31 // BLOCK  # the first program past 2**31 elements
 
 INT32_OFFSETS = ("tl.program_id(0).to(tl.int64) * BLOCK", "tl.program_id(0) * BLOCK")
 NO_LOAD_MASK = ("tl.load(x_ptr + offsets, mask=mask, other=0.0)", "tl.load(x_ptr + offsets)")
-NO_STORE_MASK = ("_capped(x, c), mask=mask)", "_capped(x, c))")
+NO_STORE_MASK = ("_capped(x, c, reciprocal), mask=mask)", "_capped(x, c, reciprocal))")
 LOOSE_MASK = ("mask = offsets < n", "mask = offsets <= n")
 
 
@@ -178,7 +178,7 @@ def test_a_function_imported_by_name_is_substituted_too(mutate: Mutate) -> None:
     mutant = mutate(
         ("from triton.language.extra import libdevice", "from triton.language.extra.libdevice import tanh"),
         ("return grad_y * (1.0 - t * t)", "return grad_y"),
-        ("    t = libdevice.tanh(tl.div_rn(x.to(tl.float32), c))\n", ""),
+        ("    t = libdevice.tanh(_quotient(x.to(tl.float32), c, reciprocal))\n", ""),
         ("c * libdevice.tanh(", "c * tanh("),
     )  # fmt: skip
     x, y = torch.linspace(-60, 60, 9), torch.zeros(9)
@@ -189,7 +189,7 @@ def test_a_function_imported_by_name_is_substituted_too(mutate: Mutate) -> None:
 
 def test_the_standard_library_of_triton_can_be_called(mutate: Mutate) -> None:
     mutant = mutate(
-        ("c * libdevice.tanh(tl.div_rn(x.to(tl.float32), c))", "tl.sigmoid(x.to(tl.float32) / c)")
+        ("c * libdevice.tanh(_quotient(x.to(tl.float32), c, reciprocal))", "tl.sigmoid(x.to(tl.float32) / c)")
     )
     x, y = torch.linspace(-60, 60, 9), torch.zeros(9)
     with interpreted():
