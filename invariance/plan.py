@@ -50,7 +50,6 @@ class Settings:
     seed: int = 0
     laws: tuple[str, ...] = ()
     extra_shape: tuple[int, ...] | None = None
-    gradient: bool = True
     rounding: str = "once"
 
     def as_json(self) -> dict[str, object]:

@@ -70,14 +70,14 @@ def subjects(config: pytest.Config, settings: Settings) -> list[tuple[str, Setti
     """Each candidate that the plan judges here, with its settings.
 
     Without --candidate these are the shipped operators: native, and the Triton kernels, where there is no device
-    through the interpreter (a million elements a second), so on the fewest cases and at one cap.
+    through the interpreter (a million elements a second), so in BF16 at one cap, on the fewest cases.
     """
     given = config.getoption("--candidate")
     if given:
         return [(given, settings)]
     if settings.device != "cpu":
         return [("native", settings), ("triton", settings)]
-    few = replace(settings, caps=settings.caps[-1:], profile=LEAST)
+    few = replace(settings, caps=settings.caps[-1:], dtypes=("bf16",), profile=LEAST)
     return [
         ("native", settings),
         ("native-fp32", replace(settings, caps=settings.caps[-1:])),
