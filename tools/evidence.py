@@ -25,7 +25,7 @@ PYTHON = sys.executable
 SWEPT_CAPS = ("20", "30")
 LARGER_SHAPES = ("1x1x1025", "1x1x262144", "1x16x262144", "1x64x262144", "4x64x262144")
 LARGEST_FILE = 15 << 20  # bytes; a larger report stays in the archive only
-MOST_REPORTS = 5
+MOST_REPORTS = 4
 # One child leaves the device idle most of the time: laws are many small calls, driven by Python.
 JOBS = str(min(8, os.cpu_count() or 1))
 
@@ -71,6 +71,24 @@ def _check(work: Path) -> list[Command]:
              "--jobs", JOBS, "--timeout", "120", "--report", str(work / "check")]]  # fmt: skip
 
 
+def _specified(work: Path) -> list[Command]:
+    # The specification's own shape; exploration is the step `check`'s.
+    shape = ["--batch", "2", "--seq", "3", "--vocab", "262144", "--dtype", "bf16"]
+    return [[PYTHON, "-m", "invariance", "check", "--candidate", "triton", "--device", "cuda", "--check-grad", *shape,
+             "--profile", "quick", "--no-explore", "--jobs", JOBS, "--timeout", "120",
+             "--report", str(work / "specified")]]  # fmt: skip
+
+
+def _mutants(work: Path) -> list[Command]:
+    return [[PYTHON, "-m", "invariance", "mutants", "--tier", "device", "--jobs", JOBS,
+             "--report", str(work / "mutants")]]  # fmt: skip
+
+
+def _fuzz(work: Path) -> list[Command]:
+    return [[PYTHON, "-m", "invariance", "fuzz", "--candidate", "triton", "--device", "cuda", "--minutes", "1",
+             "--report", str(work / "fuzz")]]  # fmt: skip
+
+
 def _native(work: Path) -> list[Command]:
     return [[PYTHON, "-m", "invariance", "check", "--candidate", "native", "--device", "cuda", "--profile", "quick",
              "--no-explore", "--jobs", JOBS, "--timeout", "120", "--report", str(work / "native")]]  # fmt: skip
@@ -99,17 +117,9 @@ def _sweep(work: Path) -> list[Command]:
              "--report", str(work / "sweep")]]  # fmt: skip
 
 
-def _sweep_missing() -> str | None:
-    found = (ROOT / "invariance" / "commands" / "sweep.py").is_file()
-    return None if found else "the command sweep does not exist"
-
-
-def _speed_scripts() -> list[Path]:
-    return sorted(p for folder in ("benchmarks", "tools") for p in (ROOT / folder).glob("*sweep*.py"))
-
-
 def _sweep_speed(work: Path) -> list[Command]:
-    return [[PYTHON, str(script), "--output-dir", str(work / "sweep-speed")] for script in _speed_scripts()]
+    script = str(ROOT / "reports" / "experiments" / "sweep_speed.py")
+    return [[PYTHON, script, "--output", str(work / "sweep-speed")]]
 
 
 def _sanitizer() -> str | None:
@@ -131,13 +141,11 @@ STEPS = (
     Step("check", 420, _check),
     Step("tests", 420, _tests, environment={"SOFTCAP_REQUIRE_GPU": "1"}),
     Step("benchmark", 420, _benchmark),
-    Step("sweep", 180, _sweep, _sweep_missing),
-    Step(
-        "sweep-speed",
-        120,
-        _sweep_speed,
-        lambda: None if _speed_scripts() else "there is no sweep-speed script",
-    ),
+    Step("sweep", 180, _sweep),
+    Step("sweep-speed", 120, _sweep_speed),
+    Step("specified", 180, _specified),
+    Step("mutants", 240, _mutants),
+    Step("fuzz", 120, _fuzz),
     Step("native", 180, _native),
     Step(
         "sanitize",
