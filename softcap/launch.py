@@ -16,10 +16,11 @@ from torch import Tensor
 from triton import knobs
 from triton.runtime import driver
 
-from softcap.kernels import PIECES, negative_reciprocal
+from softcap.kernels import negative_reciprocal
 
-# Elements up to which a tensor is computed in pieces of a block: 2048 pieces are what an H200 can run at once.
+# Elements up to which a tensor is computed in pieces of a block, and in eighths of one: see the kernels.
 SMALL = 1 << 18
+TINY = 1 << 16
 
 # On HIP, Triton specialises pointers also on storages up to 2 GiB: larger ones never meet a remembered
 # variant.
@@ -31,17 +32,19 @@ class Launcher:
     """Launches ``kernel(*tensors, softcap, n, BLOCK, reciprocal)`` on the current device and stream.
 
     The first tensor's dtype decides the other dtypes.  ``variants`` holds the compiled kernels by traits.
+    ``pieces``: into how many a block is cut between ``TINY`` and ``SMALL`` elements.
     """
 
-    def __init__(self, kernel: Any, block: int, **options: int | bool) -> None:
+    def __init__(self, kernel: Any, block: int, pieces: int = 1, **options: int | bool) -> None:
         self.kernel = kernel
         self.block = block
+        self.pieces = pieces
         self.options = options
         self.variants: dict[tuple[object, ...], Any] = {}
 
     def __call__(self, tensors: tuple[Tensor, ...], softcap: float, n: int) -> None:
         """Launch over ``n >= 1`` elements of tensors that are contiguous and on the current device."""
-        size = self.block if n > SMALL else self.block // PIECES
+        size = self.block // (1 if n > SMALL else self.pieces if n > TINY else 8)
         blocks = -(-n // size)
         reciprocal = negative_reciprocal(softcap)
         pointers = [tensor.data_ptr() for tensor in tensors]

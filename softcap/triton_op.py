@@ -21,7 +21,7 @@ ENABLE_FP_FUSION = False
 
 OPTIONS = {"num_warps": NUM_WARPS, "enable_fp_fusion": ENABLE_FP_FUSION}
 
-_forward_launcher = Launcher(softcap_forward_kernel, BLOCK, **OPTIONS)
+_forward_launcher = Launcher(softcap_forward_kernel, BLOCK, pieces=2, **OPTIONS)
 _backward_launcher = Launcher(softcap_backward_kernel, BLOCK, **OPTIONS)
 
 _FIRST_ORDER_ONLY = (

@@ -17,7 +17,7 @@ from softcap.kernels import softcap_backward_kernel, softcap_forward_kernel
 pytestmark = pytest.mark.gpu
 
 CAPS = (20, 30, 30.0, 7.3, 1, 0.125, 65536.0)
-SIZES = (1, 15, 16, 17, 1024, 1025, 4096, 65536)
+SIZES = (1, 15, 16, 17, 1024, 1025, 4096, 65536, 65537, 262144, 262145)
 DTYPES = (torch.float16, torch.bfloat16, torch.float32)
 
 

@@ -11,7 +11,6 @@ import torch
 from triton import knobs
 
 from softcap import launch
-from softcap.kernels import PIECES
 
 
 class Compiled:
@@ -66,17 +65,22 @@ def test_the_second_launch_goes_through_the_compiled_object(compiled: Compiled) 
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("n", "programs"), [(1, 1), (8, 1), (9, 2), (launch.SMALL, launch.SMALL // 8)])
+@pytest.mark.parametrize(
+    ("n", "programs"),
+    [
+        (1, 1),
+        (8, 1),
+        (9, 2),
+        (launch.TINY, launch.TINY // 8),
+        (launch.TINY + 1, launch.TINY // 32 + 1),
+        (launch.SMALL, launch.SMALL // 32),
+        (launch.SMALL + 1, launch.SMALL // 64 + 1),
+    ],
+)
 def test_small_tensors_are_cut_into_pieces(n: int, programs: int, compiled: Compiled) -> None:
     kernel = Kernel(compiled)
-    launch.Launcher(kernel, 8 * PIECES)(pair(), 20.0, n)
+    launch.Launcher(kernel, 64, pieces=2)(pair(), 20.0, n)
     assert kernel.launches[0][0] == (programs,)
-
-
-def test_large_tensors_are_cut_into_blocks(compiled: Compiled) -> None:
-    kernel = Kernel(compiled)
-    launch.Launcher(kernel, 1024)(pair(), 20.0, launch.SMALL + 1)
-    assert kernel.launches[0][0] == (launch.SMALL // 1024 + 1,)
 
 
 def test_each_dtype_and_alignment_has_its_own_variant_and_caps_share_it(compiled: Compiled) -> None:

@@ -107,10 +107,15 @@ def test_the_kernels_give_the_same_bits_with_and_without_it(cap: float) -> None:
     assert torch.equal(results[0][1], results[1][1])
 
 
-@pytest.mark.parametrize("programs", [1, 2])
-def test_a_grid_of_either_kind_covers_everything(programs: int) -> None:
-    n = 2 * 128 - 5 if programs == 2 else 700  # pieces of 128, or one block
-    x, y = torch.linspace(-60, 60, n), torch.full((n,), torch.nan)
+@pytest.mark.parametrize(
+    ("n", "programs"),
+    [(128, 1), (251, 2), (512, 1), (600, 2), (1000, 2), (700, 1), (1024, 1), (1025, 2), (2049, 3)],
+)
+def test_a_grid_of_any_kind_covers_everything_once(n: int, programs: int) -> None:
+    x, y, dx = torch.linspace(-60, 60, n), torch.full((n,), torch.nan), torch.full((n,), torch.nan)
     with interpreted():
         kernels.softcap_forward_kernel[(programs,)](x, y, 20.0, n, BLOCK=BLOCK)
-    assert torch.equal(y, 20 * torch.tanh(x / 20))
+        kernels.softcap_backward_kernel[(programs,)](x, torch.ones(n), dx, 20.0, n, BLOCK=BLOCK)
+    t = torch.tanh(x / 20)
+    assert torch.equal(y, 20 * t)
+    assert torch.equal(dx, 1 - t * t)
