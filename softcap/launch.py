@@ -27,6 +27,8 @@ TINY = 1 << 16
 _IS_HIP = torch.version.hip is not None
 _HIP_SMALL_STORAGE = 2**31 - 1
 
+_runtime = knobs.runtime
+
 
 class Launcher:
     """Launches ``kernel(*tensors, softcap, n, BLOCK, reciprocal)`` on the current device and stream.
@@ -62,7 +64,9 @@ class Launcher:
 
     def _ordinary(self, tensors: tuple[Tensor, ...]) -> bool:
         """No profiler or test has hooked into the launch, and no trait is left that the key does not hold."""
-        if self.kernel.pre_run_hooks or _hooked("launch_enter_hook") or _hooked("launch_exit_hook"):
+        enter, leave = _runtime.launch_enter_hook, _runtime.launch_exit_hook
+        # The default is an empty chain, anything else was put there by somebody.
+        if self.kernel.pre_run_hooks or getattr(enter, "calls", enter) or getattr(leave, "calls", leave):
             return False
         return not _IS_HIP or all(t.untyped_storage().nbytes() <= _HIP_SMALL_STORAGE for t in tensors)
 
@@ -72,9 +76,3 @@ class Launcher:
         complete = all(hasattr(launched, name) for name in ("run", "function", "packed_metadata"))
         if complete and self._ordinary(tensors):
             self.variants[key] = launched
-
-
-def _hooked(name: str) -> bool:
-    """Whether a hook is there: the default is an empty chain, anything else was put there by somebody."""
-    hook = getattr(knobs.runtime, name)
-    return bool(getattr(hook, "calls", hook))
