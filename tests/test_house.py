@@ -27,8 +27,8 @@ DEFERRED: dict[tuple[str, str], str] = {
     ("benchmarks.ceilings", "benchmarks.ceiling_kernels"): "a machine without Triton is refused in words",
     ("invariance", "invariance.session"): "the command starts its children before anything imports torch",
     ("invariance.candidate", "softcap.registry"): "the short names of the operators that ship with the suite",
-    ("invariance.known_bad.edited", "invariance.tiers.interpreter"): "Triton is optional, and interpreted on a CPU only",
-    ("invariance.known_bad.reach", "invariance.tiers.interpreter"): "Triton is optional, and interpreted on a CPU only",
+    ("invariance.known_bad.edited", "invariance.tiers.interpreter"): "Triton is optional; interpreted on a CPU only",
+    ("invariance.known_bad.reach", "invariance.tiers.interpreter"): "Triton is optional; interpreted on a CPU only",
     ("invariance.sweep.api", "invariance.sweep.triton_engine"): "Triton is optional, and needed on a GPU only",
 }
 
