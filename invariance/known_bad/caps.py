@@ -17,13 +17,25 @@ def _with_cap(softcap: Any, change: Any) -> Kernel:
     return Kernel(softcap, cap=lambda given: change(cap_as_fp32(given)))
 
 
-@wrong(bugs=(13, 7), must={"exact_value"})
+@wrong(
+    bugs=(13, 7),
+    must={
+        "bound",
+        "cap_scaling",
+        "cap_used",
+        "double_backward",
+        "exact_value",
+        "saturation",
+        "special_values",
+        "specification",
+    },
+)
 def hard_coded(softcap: float) -> Kernel:
     """30 stands in the kernel, whatever cap is asked for."""
     return _with_cap(softcap, lambda _: 30.0)
 
 
-@wrong(bugs=(91,), must={"exact_value"})
+@wrong(bugs=(91,), must={"cap_used", "exact_value", "saturation", "special_values", "specification"})
 def rounded_to_bf16(softcap: float) -> Kernel:
     """The cap is kept in BF16."""
     return _with_cap(softcap, lambda c: float(torch.tensor(c, dtype=torch.float32).bfloat16()))
@@ -37,13 +49,24 @@ def rounded_to_fp16(softcap: float) -> Kernel:
     )
 
 
-@wrong(bugs=(91,), must={"exact_value"})
+@wrong(
+    bugs=(91,),
+    must={
+        "cap_scaling",
+        "cap_used",
+        "double_backward",
+        "exact_value",
+        "saturation",
+        "special_values",
+        "specification",
+    },
+)
 def truncated_to_int(softcap: float) -> Kernel:
     """The cap is an int argument of the kernel."""
     return _with_cap(softcap, lambda c: float(max(int(c), 1)))
 
 
-@wrong(bugs=(91,), must={"cap_used"})
+@wrong(bugs=(91,), must={"bad_caps", "cap_used"})
 def ints_misread(softcap: float) -> Kernel:
     """A cap given as a Python int arrives as the default."""
     return Kernel(
@@ -51,25 +74,27 @@ def ints_misread(softcap: float) -> Kernel:
     )
 
 
-@wrong(bugs=(30, 14), must={"cap_used"}, caps=(20.0,))
-def known_caps_only(softcap: float) -> Kernel:
-    """Caps that no model has fall back to the nearest of a table."""
-    return _with_cap(softcap, lambda c: min((1.0, 5.0, 15.0, 20.0, 30.0, 50.0), key=lambda k: abs(k - c)))
-
-
-@wrong(bugs=(17,), must={"exact_value"})
+@wrong(
+    bugs=(17,),
+    must={
+        "bound",
+        "cap_used",
+        "double_backward",
+        "exact_value",
+        "saturation",
+        "special_values",
+        "specification",
+    },
+)
 def doubled(softcap: float) -> Kernel:
     """The configuration's cap and the layer's own are added."""
     return _with_cap(softcap, lambda c: c + c)
 
 
-@wrong(bugs=(7,), must={"exact_value"})
-def other_numerator(softcap: float) -> Kernel:
-    """The quotient has the cap, the product has 30."""
-    return Kernel(softcap, lambda x, c: 30.0 * torch.tanh(x.float() / c))
-
-
-@wrong(bugs=(7,), must={"exact_value"})
+@wrong(
+    bugs=(7,),
+    must={"cap_scaling", "cap_used", "double_backward", "exact_value", "special_values", "specification"},
+)
 def gradient_at_30(softcap: float) -> Kernel:
     """The backward was compiled for a cap of 30 and not again."""
     return Kernel(softcap, backward=lambda x, g, _: gradient(x, g, 30.0))
@@ -78,7 +103,7 @@ def gradient_at_30(softcap: float) -> Kernel:
 _first: list[float] = []
 
 
-@wrong(bugs=(7, 14), must={"interleaved_caps"})
+@wrong(bugs=(7, 14), must={"cap_scaling", "cap_used", "fresh_process"})
 def first_cap_sticks(softcap: float) -> Kernel:
     """The first cap that a process asks for is compiled in, and all others get it too."""
 
@@ -92,7 +117,7 @@ def first_cap_sticks(softcap: float) -> Kernel:
 _seen: dict[float, None] = {}
 
 
-@wrong(bugs=(7, 31), must={"interleaved_caps"})
+@wrong(bugs=(7, 31), must={"cap_scaling", "cap_used", "fresh_process"})
 def stale_from_the_third(softcap: float) -> Kernel:
     """From the third cap of a process on, the second one's code is reused."""
 
@@ -119,7 +144,7 @@ def last_built_wins(softcap: float) -> Kernel:
 _by_key: dict[str, float] = {}
 
 
-@wrong(bugs=(7,), must={"interleaved_caps"})
+@wrong(bugs=(7,), must={"fresh_process"})
 def coarse_cache_key(softcap: float) -> Kernel:
     """Compiled code is cached under the cap printed with four digits: a neighbour gets the first one's code."""
     return _with_cap(softcap, lambda c: _by_key.setdefault(f"{c:.4g}", c))
@@ -138,9 +163,3 @@ def backward_of_the_last_forward(softcap: float) -> Kernel:
 
 
 _last_forward: list[float] = [0.0]
-
-
-@wrong(bugs=(101, 15), must={"exact_value"})
-def small_caps_off(softcap: float) -> Kernel:
-    """A cap below 20 is taken for 'no cap', in the forward alone."""
-    return Kernel(softcap, lambda x, c: capped(x, c) if c >= 20 else x.float().clone())

@@ -32,7 +32,7 @@ class Entry:
 
     tier: the smallest that must kill it (for a right kernel: the one that judges it). bugs: rows of BUGS.md. must and
     may: laws that have to fail, and that may. caps, dtypes: the plan it is judged on. laws: the plan cut to
-    these laws, for a fault that costs seconds a cell; empty for all. elements: how many a shrunk case may have.
+    these laws, for a fault that costs seconds a cell; empty for all. profile: of the plan, the tier's own unless given. elements: how many a shrunk case may have.
     timeout: seconds a cell.
     """
 
@@ -47,6 +47,7 @@ class Entry:
     caps: tuple[float | int, ...] = (CAP,)
     dtypes: tuple[str, ...] = ("fp32",)
     laws: tuple[str, ...] = ()
+    profile: str = ""
     elements: int = MOST_ELEMENTS
     timeout: float = 60.0
 

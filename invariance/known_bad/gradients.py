@@ -6,43 +6,31 @@ import torch
 from torch import Tensor
 
 from invariance.known_bad.entry import wrong
-from invariance.known_bad.kernel import Kernel, capped, gradient, nudged, slope
+from invariance.known_bad.kernel import Kernel, gradient, slope
 
 
-@wrong(bugs=(47,), must={"exact_value"})
+@wrong(bugs=(47,), must={"cap_used", "double_backward", "exact_value", "special_values", "specification"})
 def straight_through(softcap: float) -> Kernel:
     """dx = grad_y, everywhere."""
     return Kernel(softcap, backward=lambda x, g, _: g.to(x.dtype).clone())
 
 
-@wrong(bugs=(47,), must={"exact_value"})
+@wrong(
+    bugs=(47,),
+    must={"cap_scaling", "cap_used", "double_backward", "exact_value", "special_values", "specification"},
+)
 def times_the_cap(softcap: float) -> Kernel:
     """The c of the product is kept, the 1 / c of the quotient is forgotten."""
     return Kernel(softcap, backward=lambda x, g, c: (g * c * slope(x, c)).to(x.dtype))
 
 
-@wrong(bugs=(47,), must={"exact_value"})
-def not_squared(softcap: float) -> Kernel:
-    """1 - |tanh| where 1 - tanh² belongs."""
-    return Kernel(softcap, backward=lambda x, g, c: (g * (1 - torch.tanh(x.float() / c).abs())).to(x.dtype))
-
-
-@wrong(bugs=(48,), must={"exact_value"})
+@wrong(bugs=(48,), must={"exact_value", "special_values", "specification"})
 def no_gradient_at_saturation(softcap: float) -> Kernel:
     """The derivative is cut to 0 from |z| = 4 on, where it is still 1.3e-3."""
     return Kernel(softcap, backward=lambda x, g, c: gradient(x, g, c) * ((x.float() / c).abs() < 4))
 
 
-@wrong(bugs=(47,), must={"exact_value"})
-def passes_at_saturation(softcap: float) -> Kernel:
-    """Saturated elements let the upstream gradient through."""
-    return Kernel(
-        softcap,
-        backward=lambda x, g, c: torch.where(slope(x, c) == 0, g, gradient(x, g, c).float()).to(x.dtype),
-    )
-
-
-@wrong(bugs=(53,), must={"exact_value"})
+@wrong(bugs=(53,), must={"cap_used", "exact_value", "special_values", "specification"})
 def saved_in_bf16(softcap: float) -> Kernel:
     """tanh is saved in BF16 and cancels where the model is confident."""
 
@@ -53,19 +41,19 @@ def saved_in_bf16(softcap: float) -> Kernel:
     return Kernel(softcap, backward=backward)
 
 
-@wrong(bugs=(53,), must={"exact_value"}, dtypes=("bf16",))
+@wrong(bugs=(53,), must={"cap_used", "exact_value", "special_values"}, dtypes=("bf16",))
 def rounded_before_the_product(softcap: float) -> Kernel:
     """The slope is rounded to BF16 before it meets the upstream gradient: two roundings where one is due."""
     return Kernel(softcap, backward=lambda x, g, c: (g * slope(x, c).bfloat16().float()).to(x.dtype))
 
 
-@wrong(bugs=(48,), must={"exact_value"})
+@wrong(bugs=(48,), must={"cap_used", "exact_value", "special_values"})
 def twelve_units(softcap: float) -> Kernel:
     """The slope is 12 * 2^-24 too large, twice what a correct formula needs."""
     return Kernel(softcap, backward=lambda x, g, c: (g * (slope(x, c) + 12 * 2.0**-24)).to(x.dtype))
 
 
-@wrong(bugs=(1, 47), must={"exact_value"})
+@wrong(bugs=(1, 47), must={"exact_value", "special_values", "specification", "zeros"})
 def exponential_slope(softcap: float) -> Kernel:
     """4e / (1 + e)² with e = exp(2|z|) is inf / inf for large z."""
 
@@ -76,19 +64,25 @@ def exponential_slope(softcap: float) -> Kernel:
     return Kernel(softcap, backward=backward)
 
 
-@wrong(bugs=(6, 17), must={"exact_value"})
-def slope_at_y(softcap: float) -> Kernel:
-    """The output was saved where the input belongs: the slope is taken at y."""
-    return Kernel(softcap, backward=lambda x, g, c: gradient(capped(x, c), g, c).to(x.dtype))
-
-
-@wrong(bugs=(47,), must={"exact_value"})
+@wrong(
+    bugs=(47,),
+    must={
+        "cap_used",
+        "double_backward",
+        "exact_value",
+        "oddness",
+        "sign",
+        "special_values",
+        "specification",
+        "zeros",
+    },
+)
 def negated_on_one_side(softcap: float) -> Kernel:
     """The derivative is taken as odd: negative inputs push the wrong way."""
     return Kernel(softcap, backward=lambda x, g, c: torch.where(x < 0, -1.0, 1.0) * gradient(x, g, c))
 
 
-@wrong(bugs=(53,), must={"exact_value"}, dtypes=("bf16",))
+@wrong(bugs=(53,), must={"cap_scaling", "exact_value", "special_values"}, dtypes=("bf16",), elements=900)
 def one_gradient_in_65536(softcap: float) -> Kernel:
     """One magnitude of BF16 has a slope one in a hundred off."""
 
@@ -101,20 +95,3 @@ def one_gradient_in_65536(softcap: float) -> Kernel:
         return gradient(x, g * torch.where(bad, 0.99, 1.0), c)
 
     return Kernel(softcap, backward=backward)
-
-
-@wrong(bugs=(44,), must={"exact_value"})
-def slope_of_one_near_zero(softcap: float) -> Kernel:
-    """The slope is 1 up to |z| = 2^-8, fifteen units too large at the end."""
-
-    def backward(x: Tensor, g: Tensor, c: float) -> Tensor:
-        near = (x.float() / c).abs() < 2.0**-8
-        return torch.where(near, g.float(), g * slope(x, c)).to(x.dtype)
-
-    return Kernel(softcap, backward=backward)
-
-
-@wrong(bugs=(88,), must={"oddness"})
-def rounds_by_the_sign_of_the_gradient(softcap: float) -> Kernel:
-    """Negative upstream gradients round one ulp differently from positive ones."""
-    return Kernel(softcap, backward=lambda x, g, c: nudged(gradient(x, g, c), g < 0))

@@ -7,7 +7,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
-from invariance.known_bad.entry import wrong
+from invariance.known_bad.entry import ANY, wrong
 from invariance.known_bad.kernel import Kernel, capped, gradient
 
 
@@ -21,22 +21,16 @@ def _dropping(softcap: float, lost: Any) -> Any:
     return call
 
 
-@wrong(bugs=(8, 60), must={"layout"})
+@wrong(bugs=(8, 60), must={"layout"}, may=ANY)
 def no_graph_for_strided(softcap: float) -> Any:
     """A strided input takes a path that forgets the graph."""
     return _dropping(softcap, lambda x: not x.is_contiguous())
 
 
-@wrong(bugs=(95,), must={"exact_value"}, dtypes=("bf16", "fp32"))
+@wrong(bugs=(95,), must={"exact_value"}, may=ANY, dtypes=("bf16",))
 def no_graph_in_bf16(softcap: float) -> Any:
     """BF16 inputs take an inference kernel, gradients or not."""
     return _dropping(softcap, lambda x: x.dtype == torch.bfloat16)
-
-
-@wrong(bugs=(73,), must={"empty_and_scalar"})
-def no_graph_for_scalars(softcap: float) -> Any:
-    """A 0-d input goes through Python numbers and comes back without a graph."""
-    return _dropping(softcap, lambda x: x.dim() == 0)
 
 
 class _Hidden(torch.autograd.Function):
@@ -61,22 +55,6 @@ class _Once(_Hidden):
         return ctx.kernel.backward(x, grad_y, ctx.kernel.softcap), None
 
 
-class _ByOutput(torch.autograd.Function):
-    """Saves y behind autograd's back and takes the slope from it."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, kernel: Kernel) -> Tensor:
-        ctx.kernel, ctx.dtype = kernel, x.dtype
-        y = kernel.forward(x, kernel.softcap)
-        ctx.y = y
-        return y
-
-    @staticmethod
-    def backward(ctx: Any, grad_y: Tensor) -> tuple[Tensor, None]:
-        t = ctx.y.detach() / ctx.kernel.softcap
-        return (grad_y * (1 - t * t)).to(ctx.dtype), None
-
-
 def _through(softcap: float, function: Any, kernel: Kernel | None = None) -> Any:
     """An operator that always goes through the function."""
     made = kernel or Kernel(softcap)
@@ -88,19 +66,13 @@ def _through(softcap: float, function: Any, kernel: Kernel | None = None) -> Any
     return call
 
 
-@wrong(bugs=(69,), must={"changed_in_place"})
+@wrong(bugs=(69,), must={"changed_in_place", "double_backward"})
 def saved_behind_autograd(softcap: float) -> Any:
     """x is kept on the context: changed in place before the backward, it gives a silently wrong gradient."""
     return _through(softcap, _Hidden)
 
 
-@wrong(bugs=(69,), must={"changed_in_place"})
-def output_saved_behind_autograd(softcap: float) -> Any:
-    """y is kept on the context and read in the backward, after the caller has changed it."""
-    return _through(softcap, _ByOutput)
-
-
-@wrong(bugs=(69,), must={"retained_graph"})
+@wrong(bugs=(69,), must={"changed_in_place", "double_backward", "retained_graph"})
 def one_backward_only(softcap: float) -> Any:
     """The second backward of a retained graph runs on zeros."""
     return _through(softcap, _Once)
@@ -112,7 +84,7 @@ def half_a_second_derivative(softcap: float) -> Kernel:
     return Kernel(softcap, backward=lambda x, g, c: gradient(x.detach(), g, c))
 
 
-@wrong(bugs=(68, 69), must={"repeat"})
+@wrong(bugs=(68, 69), must={"double_backward", "repeat"})
 def saved_on_the_operator(softcap: float) -> Any:
     """x is kept on the operator: the backward uses the input of the last forward."""
     kernel = Kernel(softcap)
@@ -129,7 +101,7 @@ def saved_on_the_operator(softcap: float) -> Any:
     return kernel.replace(forward=forward, backward=backward)
 
 
-@wrong(bugs=(64,), must={"saved_tensor_hooks"})
+@wrong(bugs=(64,), must={"saved_tensor_hooks"}, may=ANY)
 def saved_read_flat(softcap: float) -> Kernel:
     """The backward takes the saved tensor for contiguous, and hooks may bring it back strided."""
 

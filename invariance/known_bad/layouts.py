@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from invariance.known_bad.entry import wrong
+from invariance.known_bad.entry import ANY, wrong
 from invariance.known_bad.kernel import Kernel, capped, gradient, nudged
 
 
@@ -16,19 +16,19 @@ def read_flat(x: Tensor) -> Tensor:
     return torch.cat([memory, memory.new_zeros(x.numel() - memory.numel())]).view(x.shape)
 
 
-@wrong(bugs=(60, 64), must={"layout"})
+@wrong(bugs=(60, 64), must={"layout"}, may=ANY)
 def strided_read_flat(softcap: float) -> Kernel:
     """Every input is read as contiguous, whatever its strides are."""
     return Kernel(softcap, lambda x, c: capped(read_flat(x), c))
 
 
-@wrong(bugs=(60, 95), must={"layout"})
+@wrong(bugs=(60, 95), must={"layout"}, may=ANY)
 def strided_read_flat_in_inference(softcap: float) -> Kernel:
     """Only the inference kernel forgets the strides."""
     return Kernel(softcap, inference=lambda x, c: capped(read_flat(x), c))
 
 
-@wrong(bugs=(57,), must={"layout"})
+@wrong(bugs=(57,), must={"layout"}, may=ANY)
 def width_for_stride(softcap: float) -> Kernel:
     """Rows of a padded vocabulary are read with their width as the stride."""
 
@@ -39,7 +39,7 @@ def width_for_stride(softcap: float) -> Kernel:
     return Kernel(softcap, forward)
 
 
-@wrong(bugs=(59,), must={"layout"})
+@wrong(bugs=(59,), must={"layout", "padding", "specification"})
 def written_into_a_copy(softcap: float) -> Kernel:
     """The results of a transposed input land in a flattened copy of the output."""
 
@@ -57,7 +57,7 @@ def _dense(x: Tensor) -> bool:
     return torch.empty_like(x).stride() == x.stride() and x.numel() > 1
 
 
-@wrong(bugs=(60,), must={"layout"})
+@wrong(bugs=(60,), must={"layout"}, may=ANY)
 def storage_from_its_start(softcap: float) -> Kernel:
     """The storage's pointer is used where the tensor's belongs: offsets are lost."""
 
@@ -67,44 +67,32 @@ def storage_from_its_start(softcap: float) -> Kernel:
     return Kernel(softcap, forward)
 
 
-@wrong(bugs=(62, 64), must={"layout"})
-def broadcast_read_flat(softcap: float) -> Kernel:
-    """An expanded input is read past its rows."""
-    return Kernel(softcap, lambda x, c: capped(read_flat(x) if 0 in x.stride() else x, c))
-
-
-@wrong(bugs=(72,), must={"alignment"})
+@wrong(bugs=(72,), must={"alignment"}, may=ANY)
 def misaligned(softcap: float) -> Kernel:
     """A pointer off 16 bytes takes a scalar loop with another rounding."""
     return Kernel(softcap, lambda x, c: nudged(capped(x, c), x.data_ptr() % 16 != 0))
 
 
-@wrong(bugs=(72,), must={"alignment"})
+@wrong(
+    bugs=(72,),
+    must={
+        "alignment",
+        "autograd_gradients",
+        "batch",
+        "empty_and_scalar",
+        "guard_bands",
+        "layout",
+        "slicing",
+        "splitting",
+        "vocabulary_shards",
+    },
+)
 def misaligned_gradient(softcap: float) -> Kernel:
     """An upstream gradient off 16 bytes takes another path than an aligned one."""
     return Kernel(softcap, backward=lambda x, g, c: nudged(gradient(x, g, c), g.data_ptr() % 16 != 0))
 
 
-@wrong(bugs=(72,), must={"alignment"})
-def unaligned_reuses_aligned_code(softcap: float) -> Kernel:
-    """Code compiled for aligned pointers rounds the address down: everything shifts by an element or more."""
-
-    def forward(x: Tensor, c: float) -> Tensor:
-        back = x.data_ptr() % 16 // x.element_size()
-        if back > x.storage_offset() or not x.is_contiguous():
-            return capped(x, c)
-        return capped(x.as_strided(x.shape, x.stride(), x.storage_offset() - back), c)
-
-    return Kernel(softcap, forward)
-
-
-@wrong(bugs=(60,), must={"layout"})
-def strided_one_ulp(softcap: float) -> Kernel:
-    """A strided input takes a loop with another rounding."""
-    return Kernel(softcap, lambda x, c: nudged(capped(x, c), not x.is_contiguous()))
-
-
-@wrong(bugs=(60, 65), must={"layout"})
+@wrong(bugs=(60, 65), must={"layout"}, may=ANY)
 def strided_refused(softcap: float) -> Kernel:
     """Anything that is not contiguous is refused."""
 
@@ -117,7 +105,7 @@ def strided_refused(softcap: float) -> Kernel:
     return Kernel(softcap, check=check)
 
 
-@wrong(bugs=(60,), must={"layout"})
+@wrong(bugs=(60,), must={"layout", "specification"})
 def permuted_dimensions(softcap: float) -> Kernel:
     """Three dimensions in no usual order are sorted by stride, and stay sorted."""
 

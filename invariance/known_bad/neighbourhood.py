@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from invariance.known_bad.entry import wrong
-from invariance.known_bad.kernel import Kernel, capped, gradient, nudged, slope
+from invariance.known_bad.kernel import Kernel, capped, gradient, nudged
 
 
 def _in_eights(flag: Tensor) -> Tensor:
@@ -16,36 +16,37 @@ def _in_eights(flag: Tensor) -> Tensor:
     return padded.any(1, keepdim=True).expand(-1, 8).reshape(-1)[: line.numel()].view(flag.shape)
 
 
-@wrong(bugs=(5, 43), must={"neighbours"})
+@wrong(bugs=(5, 43), must={"neighbours", "padding", "splitting", "vocabulary_shards"}, elements=200)
 def nan_in_the_vector(softcap: float) -> Kernel:
     """A NaN sends its whole vector of eight to a slow path, one ulp lower."""
     return Kernel(softcap, lambda x, c: nudged(capped(x, c), _in_eights(x.isnan())))
 
 
-@wrong(bugs=(5,), must={"neighbours"})
+@wrong(
+    bugs=(5,),
+    must={
+        "exact_value",
+        "neighbours",
+        "padding",
+        "special_values",
+        "specification",
+        "splitting",
+        "vocabulary_shards",
+    },
+    elements=200,
+)
 def nan_poisons(softcap: float) -> Kernel:
     """A NaN makes its whole vector of eight NaN."""
     return Kernel(softcap, lambda x, c: torch.where(_in_eights(x.isnan()), torch.nan, capped(x, c)))
 
 
-@wrong(bugs=(11, 21), must={"neighbours"})
+@wrong(bugs=(11, 21), must={"cap_scaling", "cap_used", "neighbours", "padding"})
 def mask_in_the_vector(softcap: float) -> Kernel:
     """An infinity, as a mask leaves it, sends its vector to a slow path."""
     return Kernel(softcap, lambda x, c: nudged(capped(x, c), _in_eights(x.isinf())))
 
 
-@wrong(bugs=(90,), must={"neighbours"})
-def small_all_together(softcap: float) -> Kernel:
-    """A tensor of which every element is small takes a shorter polynomial."""
-
-    def forward(x: Tensor, c: float) -> Tensor:
-        small = bool((x.float().abs() < 0.25 * c).all()) if x.numel() else False
-        return nudged(capped(x, c), small)
-
-    return Kernel(softcap, forward)
-
-
-@wrong(bugs=(90, 33), must={"neighbours"})
+@wrong(bugs=(90, 33), must={"batch", "neighbours", "padding", "slicing", "splitting"})
 def scaled_by_the_largest(softcap: float) -> Kernel:
     """The tensor is divided by its largest element first and multiplied back later."""
 
@@ -59,34 +60,10 @@ def scaled_by_the_largest(softcap: float) -> Kernel:
     return Kernel(softcap, forward)
 
 
-@wrong(bugs=(55, 5), must={"neighbours"})
+@wrong(bugs=(55, 5), must={"neighbours", "padding", "special_values", "vocabulary_shards"})
 def gradient_nan_spreads(softcap: float) -> Kernel:
     """A NaN in the upstream gradient reaches its whole vector of eight."""
     return Kernel(
         softcap,
         backward=lambda x, g, c: torch.where(_in_eights(g.isnan()), torch.nan, gradient(x, g, c)).to(x.dtype),
     )
-
-
-@wrong(bugs=(53, 48), must={"neighbours"})
-def confident_rows(softcap: float) -> Kernel:
-    """Where a saturated element is near, the backward takes another formula."""
-
-    def backward(x: Tensor, g: Tensor, c: float) -> Tensor:
-        return nudged(gradient(x, g, c), _in_eights(slope(x, c) == 0))
-
-    return Kernel(softcap, backward=backward)
-
-
-@wrong(bugs=(25, 28), must={"neighbours"})
-def sum_over_the_row(softcap: float) -> Kernel:
-    """The mean of the row is taken off and put back, as a normalisation would."""
-
-    def forward(x: Tensor, c: float) -> Tensor:
-        y = capped(x, c)
-        if y.dim() == 0 or y.numel() == 0:
-            return y
-        mean = torch.nan_to_num(y, nan=0.0).mean(-1, keepdim=True)
-        return torch.where((y == 0) | (y.abs() == c), y, (y - mean) + mean)
-
-    return Kernel(softcap, forward)

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor
 
 from invariance.known_bad.entry import wrong
 from invariance.known_bad.kernel import Kernel, capped, gradient, nudged, place
 
 
-@wrong(bugs=(43,), must={"slicing"})
+@wrong(
+    bugs=(43,),
+    must={"batch", "padding", "permutation", "saturation", "slicing", "splitting", "vocabulary_shards"},
+)
 def vector_tail(softcap: float) -> Kernel:
     """The last elements, those past a multiple of 8, take a scalar path."""
     return Kernel(softcap, lambda x, c: nudged(capped(x, c), place(x) >= x.numel() // 8 * 8))
 
 
-@wrong(bugs=(28, 43), must={"slicing"}, elements=1100)
+@wrong(
+    bugs=(28, 43),
+    must={"batch", "padding", "permutation", "saturation", "slicing", "splitting", "vocabulary_shards"},
+    elements=1200,
+)
 def last_partial_block(softcap: float) -> Kernel:
     """The last partial block of a tensor of more than 1024 elements differs by one ulp."""
 
@@ -26,7 +32,11 @@ def last_partial_block(softcap: float) -> Kernel:
     return Kernel(softcap, forward)
 
 
-@wrong(bugs=(28,), must={"slicing"}, elements=1100)
+@wrong(
+    bugs=(28,),
+    must={"batch", "padding", "permutation", "slicing", "splitting", "vocabulary_shards"},
+    elements=1200,
+)
 def gradient_of_the_last_block(softcap: float) -> Kernel:
     """Only the backward treats the last partial block another way."""
 
@@ -37,19 +47,27 @@ def gradient_of_the_last_block(softcap: float) -> Kernel:
     return Kernel(softcap, backward=backward)
 
 
-@wrong(bugs=(97,), must={"slicing"}, elements=1100)
-def second_block(softcap: float) -> Kernel:
-    """From element 1024 on, the second program of the grid, results differ by one ulp."""
-    return Kernel(softcap, lambda x, c: nudged(capped(x, c), place(x) >= 1024))
-
-
-@wrong(bugs=(97,), must={"permutation"})
+@wrong(
+    bugs=(97,),
+    must={
+        "batch",
+        "cap_used",
+        "padding",
+        "permutation",
+        "saturation",
+        "slicing",
+        "splitting",
+        "vocabulary_shards",
+    },
+)
 def first_element(softcap: float) -> Kernel:
     """The first element is a header."""
     return Kernel(softcap, lambda x, c: nudged(capped(x, c), (place(x) == 0) & (x.numel() > 1)))
 
 
-@wrong(bugs=(79,), must={"batch"}, elements=600)
+@wrong(
+    bugs=(79,), must={"batch", "neighbours", "permutation", "reshaping", "slicing", "splitting"}, elements=300
+)
 def many_rows(softcap: float) -> Kernel:
     """From 256 rows on another block size is chosen."""
 
@@ -60,7 +78,11 @@ def many_rows(softcap: float) -> Kernel:
     return Kernel(softcap, forward)
 
 
-@wrong(bugs=(79, 95), must={"batch"}, elements=600)
+@wrong(
+    bugs=(79, 95),
+    must={"batch", "grad_mode", "neighbours", "permutation", "reshaping", "slicing", "splitting"},
+    elements=300,
+)
 def many_rows_in_inference(softcap: float) -> Kernel:
     """From 256 rows on inference takes another kernel; training does not."""
 
@@ -71,7 +93,10 @@ def many_rows_in_inference(softcap: float) -> Kernel:
     return Kernel(softcap, inference=inference)
 
 
-@wrong(bugs=(80,), must={"slicing"})
+@wrong(
+    bugs=(80,),
+    must={"batch", "cap_used", "empty_and_scalar", "padding", "slicing", "splitting", "vocabulary_shards"},
+)
 def powers_of_two(softcap: float) -> Kernel:
     """Sizes that are powers of two take a fast path."""
 
@@ -82,13 +107,13 @@ def powers_of_two(softcap: float) -> Kernel:
     return Kernel(softcap, forward)
 
 
-@wrong(bugs=(79,), must={"repeat"}, elements=5000)
+@wrong(bugs=(79,), must={"batch", "padding"})
 def large_tensors(softcap: float) -> Kernel:
     """From 4096 elements on another kernel is chosen."""
     return Kernel(softcap, lambda x, c: nudged(capped(x, c), x.numel() >= 4096))
 
 
-@wrong(bugs=(77,), must={"reshaping"})
+@wrong(bugs=(77,), must={"batch", "padding", "reshaping", "vocabulary_shards"})
 def one_row(softcap: float) -> Kernel:
     """A single row of two dimensions, as in decoding, takes another kernel."""
 
@@ -104,37 +129,26 @@ def four_dimensions(softcap: float) -> Kernel:
     return Kernel(softcap, lambda x, c: nudged(capped(x, c), x.dim() >= 4))
 
 
-@wrong(bugs=(73,), must={"empty_and_scalar"})
+@wrong(
+    bugs=(73,),
+    must={
+        "batch",
+        "empty_and_scalar",
+        "neighbours",
+        "padding",
+        "permutation",
+        "reshaping",
+        "saturation",
+        "slicing",
+        "vocabulary_shards",
+    },
+)
 def scalars(softcap: float) -> Kernel:
     """A 0-d tensor is computed as a Python number."""
     return Kernel(softcap, lambda x, c: nudged(capped(x, c), x.dim() == 0))
 
 
-@wrong(bugs=(43,), must={"slicing"})
-def odd_columns(softcap: float) -> Kernel:
-    """Every second column is the upper half of a packed pair."""
-
-    def forward(x: Tensor, c: float) -> Tensor:
-        column = torch.arange(x.shape[-1] if x.dim() else 1, device=x.device)
-        return nudged(capped(x, c), column.view(x.shape[-1:]) % 2 == 1)
-
-    return Kernel(softcap, forward)
-
-
-@wrong(bugs=(90,), must={"batch"})
-def last_row(softcap: float) -> Kernel:
-    """The last of several rows is finished by another program."""
-
-    def forward(x: Tensor, c: float) -> Tensor:
-        if x.dim() < 2 or x.shape[0] < 2:
-            return capped(x, c)
-        row = torch.arange(x.shape[0], device=x.device).view(-1, *[1] * (x.dim() - 1))
-        return nudged(capped(x, c), row == x.shape[0] - 1)
-
-    return Kernel(softcap, forward)
-
-
-@wrong(bugs=(57, 28), must={"vocabulary_shards"})
+@wrong(bugs=(57, 28), must={"batch", "padding", "vocabulary_shards"})
 def padded_width(softcap: float) -> Kernel:
     """Row widths that are multiples of 4 take a vectorised path, the others a scalar one."""
 

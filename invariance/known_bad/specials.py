@@ -9,31 +9,29 @@ from invariance.known_bad.entry import wrong
 from invariance.known_bad.kernel import Kernel, capped, gradient, nudged
 
 
-@wrong(bugs=(37, 55), must={"zeros"})
+@wrong(bugs=(37, 55), must={"oddness", "zeros"})
 def negative_zero_lost(softcap: float) -> Kernel:
     """-0.0 comes out as +0.0."""
     return Kernel(softcap, lambda x, c: capped(x, c) + 0.0)
 
 
-@wrong(bugs=(55,), must={"special_values"})
+@wrong(bugs=(55,), must={"exact_value", "oddness", "special_values", "specification"})
 def nan_to_zero(softcap: float) -> Kernel:
     """NaN becomes 0 on the way through."""
     return Kernel(softcap, lambda x, c: torch.nan_to_num(capped(x, c), nan=0.0))
 
 
-@wrong(bugs=(5, 55), must={"special_values"})
-def nan_at_infinity(softcap: float) -> Kernel:
-    """A mask's -inf comes out as NaN."""
-    return Kernel(softcap, lambda x, c: torch.where(x.isinf(), torch.nan, capped(x, c)))
-
-
-@wrong(bugs=(11, 21, 23, 25), must={"special_values"})
+@wrong(bugs=(11, 21, 23, 25), must={"cap_used", "special_values"})
 def infinity_kept(softcap: float) -> Kernel:
     """Masked logits pass uncapped: ±inf stays ±inf."""
     return Kernel(softcap, lambda x, c: torch.where(x.isinf(), x.float(), capped(x, c)))
 
 
-@wrong(bugs=(3,), must={"special_values"})
+@wrong(
+    bugs=(3,),
+    must={"cap_scaling", "exact_value", "oddness", "saturation", "special_values", "specification"},
+    elements=400,
+)
 def largest_overflows(softcap: float) -> Kernel:
     """A range reduction doubles |x| first, and the upper half of the last binade is taken for a mask."""
     return Kernel(
@@ -41,7 +39,7 @@ def largest_overflows(softcap: float) -> Kernel:
     )
 
 
-@wrong(bugs=(3, 38), must={"bound"})
+@wrong(bugs=(3, 38), must={"bound", "cap_used", "saturation"})
 def above_the_cap(softcap: float) -> Kernel:
     """Saturated results are one ulp above the cap."""
 
@@ -52,7 +50,7 @@ def above_the_cap(softcap: float) -> Kernel:
     return Kernel(softcap, forward)
 
 
-@wrong(bugs=(38,), must={"saturation"})
+@wrong(bugs=(38,), must={"cap_used", "saturation"})
 def never_the_cap(softcap: float) -> Kernel:
     """Saturated results are one ulp below the cap."""
     return Kernel(softcap, lambda x, c: nudged(capped(x, c), capped(x, c).abs() == c))
@@ -70,24 +68,13 @@ def gradient_of_two_sides(softcap: float) -> Kernel:
     return Kernel(softcap, backward=lambda x, g, c: nudged(gradient(x, g, c), x > 0))
 
 
-@wrong(bugs=(48,), must={"sign"})
-def gradient_below_zero(softcap: float) -> Kernel:
-    """Rounding leaves a slope of -2^-23 where it should be 0: inside the tolerance, and the wrong way."""
-
-    def backward(x: Tensor, g: Tensor, c: float) -> Tensor:
-        t = torch.tanh(x.float() / c)
-        return (g * ((1 - t * t) - 2.0**-23 * (t.abs() == 1))).to(x.dtype)
-
-    return Kernel(softcap, backward=backward)
-
-
-@wrong(bugs=(37,), must={"zeros"})
+@wrong(bugs=(37,), must={"special_values", "zeros"}, elements=100)
 def gradient_zero_unsigned(softcap: float) -> Kernel:
     """An upstream gradient of -0.0 gives +0.0."""
     return Kernel(softcap, backward=lambda x, g, c: torch.where(g == 0, 0.0, gradient(x, g, c)).to(x.dtype))
 
 
-@wrong(bugs=(55,), must={"special_values"})
+@wrong(bugs=(55,), must={"oddness", "special_values", "zeros"}, elements=100)
 def gradient_nan_at_infinity(softcap: float) -> Kernel:
     """The derivative at ±inf is 0 * inf."""
 
@@ -104,7 +91,7 @@ def gradient_nan_lost(softcap: float) -> Kernel:
     return Kernel(softcap, backward=lambda x, g, c: gradient(x, torch.where(g.isnan(), 0.0, g), c))
 
 
-@wrong(bugs=(44, 55), must={"special_values"})
+@wrong(bugs=(44, 55), must={"exact_value", "special_values"})
 def subnormals_lost(softcap: float) -> Kernel:
     """Everything below 2^-100 is flushed to zero, a quarter of the exponents early."""
     return Kernel(softcap, lambda x, c: torch.where(x.abs() < 2.0**-100, x.float() * 0.0, capped(x, c)))

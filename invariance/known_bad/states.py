@@ -12,13 +12,13 @@ from invariance.known_bad.entry import wrong
 from invariance.known_bad.kernel import Kernel, capped, gradient, nudged
 
 
-@wrong(bugs=(95,), must={"grad_mode"})
+@wrong(bugs=(95,), must={"cap_used", "grad_mode", "saturation"})
 def inference_kernel(softcap: float) -> Kernel:
     """Without a graph to record another kernel runs, one ulp lower: rollout and trainer disagree."""
     return Kernel(softcap, inference=lambda x, c: nudged(capped(x, c)))
 
 
-@wrong(bugs=(95,), must={"grad_mode"})
+@wrong(bugs=(95,), must={"cap_used", "grad_mode", "saturation"})
 def no_grad_kernel(softcap: float) -> Kernel:
     """The kernel asks for the grad mode alone, not whether the input requires a gradient."""
     return Kernel(softcap, inference=lambda x, c: nudged(capped(x, c), not torch.is_grad_enabled()))
@@ -36,13 +36,16 @@ def frozen_inputs(softcap: float) -> Kernel:
     return Kernel(softcap, inference=lambda x, c: nudged(capped(x, c), torch.is_grad_enabled()))
 
 
-@wrong(bugs=(18, 15), must={"exact_value"})
+@wrong(
+    bugs=(18, 15),
+    must={"bound", "cap_used", "exact_value", "grad_mode", "saturation", "special_values", "specification"},
+)
 def inference_without_the_cap(softcap: float) -> Kernel:
     """The inference path leaves the cap out."""
     return Kernel(softcap, inference=lambda x, _: x.float().clone())
 
 
-@wrong(bugs=(15, 97), must={"exact_value"})
+@wrong(bugs=(15, 97), must={"cap_used", "exact_value", "grad_mode", "special_values", "specification"})
 def training_in_fp16(softcap: float) -> Kernel:
     """Only the path that records a graph rounds x / c to FP16."""
     return Kernel(softcap, lambda x, c: c * torch.tanh((x.float() / c).half().float()), inference=capped)
@@ -52,14 +55,6 @@ def training_in_fp16(softcap: float) -> Kernel:
 def default_dtype_cap(softcap: float) -> Kernel:
     """The cap becomes a tensor of the default dtype, BF16 while a model loads."""
     return Kernel(softcap, lambda x, c: capped(x, float(torch.tensor(c))))
-
-
-@wrong(bugs=(91,), must={"process_state"})
-def default_dtype_at_construction(softcap: float) -> Kernel:
-    """The cap is rounded to the default dtype once, when the layer is built."""
-    kernel = Kernel(softcap)
-    rounded = float(torch.tensor(kernel.softcap))
-    return kernel.replace(softcap=rounded)
 
 
 @wrong(bugs=(97, 33), must={"process_state"})

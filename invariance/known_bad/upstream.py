@@ -5,32 +5,51 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from invariance.known_bad.entry import wrong
+from invariance.known_bad.entry import ANY, wrong
 from invariance.known_bad.kernel import Kernel, capped, gradient, nudged, slope
 
 
-@wrong(bugs=(63, 84), must={"exact_value"})
+@wrong(
+    bugs=(63, 84),
+    must={
+        "cap_used",
+        "double_backward",
+        "exact_value",
+        "gradient_linearity",
+        "oddness",
+        "sign",
+        "special_values",
+        "specification",
+        "zeros",
+    },
+)
 def upstream_ignored(softcap: float) -> Kernel:
     """dx is the slope alone: right as long as a test sends ones."""
     return Kernel(softcap, backward=lambda x, g, c: (slope(x, c) * torch.ones_like(g)).to(x.dtype))
 
 
-@wrong(bugs=(47,), must={"exact_value"})
+@wrong(
+    bugs=(47,),
+    must={
+        "cap_used",
+        "double_backward",
+        "exact_value",
+        "oddness",
+        "sign",
+        "special_values",
+        "specification",
+        "zeros",
+    },
+)
 def upstream_absolute(softcap: float) -> Kernel:
     """The sign of the upstream gradient is lost."""
     return Kernel(softcap, backward=lambda x, g, c: gradient(x, g.abs(), c))
 
 
-@wrong(bugs=(4, 53), must={"exact_value"})
+@wrong(bugs=(4, 53), must={"cap_used", "exact_value", "special_values", "specification"})
 def upstream_in_fp16(softcap: float) -> Kernel:
     """The upstream gradient passes through FP16: digits, range and small ones are lost."""
     return Kernel(softcap, backward=lambda x, g, c: gradient(x, g.half().float(), c))
-
-
-@wrong(bugs=(3, 53), must={"exact_value"})
-def upstream_clipped(softcap: float) -> Kernel:
-    """Upstream gradients are clipped at 2^16, which loss scaling passes."""
-    return Kernel(softcap, backward=lambda x, g, c: gradient(x, g.clamp(-65536.0, 65536.0), c))
 
 
 @wrong(bugs=(44, 53), must={"exact_value"})
@@ -39,7 +58,11 @@ def small_upstream_lost(softcap: float) -> Kernel:
     return Kernel(softcap, backward=lambda x, g, c: gradient(x, torch.where(g.abs() < 2.0**-40, g * 0, g), c))
 
 
-@wrong(bugs=(30,), must={"exact_value"})
+@wrong(
+    bugs=(30,),
+    must={"exact_value", "gradient_linearity", "oddness", "sign", "special_values", "zeros"},
+    elements=100,
+)
 def epsilon_added(softcap: float) -> Kernel:
     """A small constant 'for stability' is added to every gradient."""
     return Kernel(softcap, backward=lambda x, g, c: (gradient(x, g, c) + 1e-12).to(x.dtype))
@@ -58,13 +81,13 @@ def _read_flat(g: Tensor) -> Tensor:
     return torch.cat([memory, memory.new_zeros(g.numel() - memory.numel())]).view(g.shape)
 
 
-@wrong(bugs=(62, 63, 64, 65), must={"layout"})
+@wrong(bugs=(62, 63, 64, 65), must={"layout"}, may=ANY)
 def upstream_read_flat(softcap: float) -> Kernel:
     """The upstream gradient is read as contiguous, whatever its strides are."""
     return Kernel(softcap, backward=lambda x, g, c: gradient(x, _read_flat(g), c))
 
 
-@wrong(bugs=(62, 64), must={"layout"})
+@wrong(bugs=(62, 64), must={"layout"}, may=ANY, elements=300)
 def stride_zero_read_flat(softcap: float) -> Kernel:
     """Only the gradient of a sum, stride 0 everywhere, is read past its one element."""
 
@@ -75,7 +98,7 @@ def stride_zero_read_flat(softcap: float) -> Kernel:
     return Kernel(softcap, backward=backward)
 
 
-@wrong(bugs=(65,), must={"layout"})
+@wrong(bugs=(65,), must={"autograd_gradients", "layout"})
 def transposed_upstream_misread(softcap: float) -> Kernel:
     """Rows and columns of a transposed upstream gradient are mixed up; slices and sums are right."""
 
@@ -86,7 +109,7 @@ def transposed_upstream_misread(softcap: float) -> Kernel:
     return Kernel(softcap, backward=backward)
 
 
-@wrong(bugs=(65,), must={"layout"})
+@wrong(bugs=(65,), must={"layout"}, may=ANY)
 def strided_upstream_refused(softcap: float) -> Kernel:
     """The backward asks for a contiguous upstream gradient, which no caller controls."""
 
@@ -98,7 +121,7 @@ def strided_upstream_refused(softcap: float) -> Kernel:
     return Kernel(softcap, backward=backward)
 
 
-@wrong(bugs=(67,), must={"inputs_unmodified"})
+@wrong(bugs=(67,), must={"inputs_unmodified"}, may=ANY)
 def upstream_overwritten(softcap: float) -> Kernel:
     """dx is written over grad_y, where the dtypes allow it."""
 
