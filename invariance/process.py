@@ -23,11 +23,13 @@ from multiprocessing.connection import Connection, wait
 from typing import Any
 
 _CONTEXT = multiprocessing.get_context("forkserver")
-# What a child would import in the middle of a cell: the first autograd function imports symbolic_shapes (0.4 s).
+# What a child would import in the middle of a cell: the first autograd function imports symbolic_shapes (0.4 s), the
+# first checkpoint imports Dynamo (0.7 s). Neither asks for a device.
 _PRELOAD = [
     "torch",
     "torch.fx.experimental.symbolic_shapes",
     "torch.utils.checkpoint",
+    "torch._dynamo",
     "hypothesis",
     "invariance.process",
     "invariance.run",

@@ -248,7 +248,7 @@ def process_state(f: Map, args: Args, pick: Pick) -> Iterator[Claim]:  # noqa: A
     yield Claim("called from another thread", got=elsewhere, want=f(*args), of=args)
     # torch gives a second thread work from 32,768 elements on; the interpreter has no threads, and no time for as many
     if args[0].numel() > 0 and not getattr(f.op, "substitutions", ()):
-        long = each(args, partial(tiled, count=(1 << 16) + 17))
+        long = each(args, partial(tiled, count=(1 << 15) + 17))
         usual, count = f(*long), 2 if torch.get_num_threads() == 1 else 1
         yield Claim(
             f"with another number of threads, {count}", got=_with_threads(count, f, long), want=usual, of=long

@@ -6,6 +6,7 @@ accuracy of a GPU's tanh, so the tier judges invariance, bounds and formulas, ne
 
 from __future__ import annotations
 
+import functools
 import importlib
 import inspect
 from collections.abc import Callable
@@ -68,11 +69,21 @@ def repair(patches: Patches) -> dict[Any, Any]:
         module = importlib.import_module(path)
         if not hasattr(module, "tanh"):
             raise RuntimeError(f"{path} has no tanh: its functions have moved in this Triton")
-        for name, original in inspect.getmembers(module, inspect.isfunction):
-            if original.__module__ == path and not name.startswith("_"):
-                replaced[original] = _substitute(name)
-                patches.set(module, name, replaced[original])
+        for name, original in _functions(path):
+            replaced[original] = _substitute(name)
+            patches.set(module, name, replaced[original])
     return replaced
+
+
+@functools.cache
+def _functions(path: str) -> tuple[tuple[str, Any], ...]:
+    """Names and functions that a libdevice module defines; asked for before anything is replaced."""
+    members = inspect.getmembers(importlib.import_module(path), inspect.isfunction)
+    return tuple(
+        (name, function)
+        for name, function in members
+        if function.__module__ == path and not name.startswith("_")
+    )
 
 
 def round_to_bf16(values: np.ndarray) -> np.ndarray:
