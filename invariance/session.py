@@ -5,25 +5,24 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
-from functools import partial
+from itertools import product
 from typing import Any
 
 from invariance import environment
 from invariance.candidate import display_name
 from invariance.checkers import DTYPES, LAWS, load_laws
+from invariance.lost import ATTEMPTS, explain_lost
 from invariance.plan import DEFAULT_CAPS, EXPLORED, Settings, cells, laws
 from invariance.probing import probed
-from invariance.process import Job, Outcome, run_job, run_jobs
+from invariance.process import Job, Outcome, run_jobs
 from invariance.report.model import Explored, Report
 from invariance.verdict import FAIL, NOT_APPLICABLE, NOT_RUN, Cell, Verdict
 from strategies.case import Case
-from strategies.shrink import shrink
 
 Progress = Callable[[int, int, str], None]
 
 HANGS_ENDURED = 12  # cells of one candidate that may time out before the rest of its plan counts as not run
 SHORT_PATIENCE = 5.0  # seconds a cell, once the candidate has hung: every honest cell takes far less
-LOST_ATTEMPTS = 300  # processes spent on shrinking lost cases, a tenth of a second each where they crash
 
 
 def unseen(done: int, total: int, what: str) -> None:
@@ -55,7 +54,7 @@ class Session:
     done: int = 0
     total: int = 0
     hangs: dict[str, int] = field(default_factory=dict)
-    attempts: int = LOST_ATTEMPTS
+    attempts: int = ATTEMPTS
 
     def run(self) -> Report:
         """Everything; an interrupt propagates, and `finish` still reports what was done."""
@@ -187,48 +186,10 @@ class Session:
             device=self.settings.device,
         )
 
-    # --- explaining what died -----------------------------------------------------------------------------------------
-
     def explain_lost(self) -> None:
-        """Shrink the cases that killed a child or its patience, each attempt in a child of its own.
-
-        One case for each law and pass, the plan's first: a kernel that always crashes has hundreds of lost cells, and
-        every attempt costs a process. The others keep the case that they were lost on.
-        """
-        lost = sorted((v.cell, i) for i, v in enumerate(self.verdicts) if _is_lost(v))
-        small: dict[tuple[str, str], Case] = {}
-        seen: set[tuple[str, str, str]] = set()
-        for cell, i in lost:
-            if (cell.candidate, cell.law, cell.pass_) not in seen and self.attempts > 0:
-                seen.add((cell.candidate, cell.law, cell.pass_))
-                case = self._smallest_lost(self.verdicts[i], small.get((cell.candidate, cell.pass_)))
-                small[cell.candidate, cell.pass_] = case
-                self.verdicts[i] = replace(self.verdicts[i], case=case.dumps())
-
-    def _smallest_lost(self, verdict: Verdict, known: Case | None) -> Case:
-        """The case of a lost verdict, shrunk; the small case known from another law is tried first."""
-        assert verdict.case is not None
-        case = Case.loads(verdict.case)
-        hung = "no result" in (verdict.reason or "")
-        if known is not None and self._dies(verdict, smaller := _adapted(known, case)):
-            return smaller
-        return shrink(case, partial(self._dies, verdict), budget=10 if hung else 24)
-
-    def _dies(self, verdict: Verdict, case: Case) -> bool:
-        spec = next(s for s in self.candidates if display_name(s) == verdict.cell.candidate)
-        kwargs = {
-            "spec": spec,
-            "law": verdict.cell.law,
-            "pass_": verdict.cell.pass_,
-            "case": case.dumps(),
-            "device": verdict.device,
-        }
-        self.attempts -= 1
-        patience = min(self.timeout, 2.0 if self.settings.device == "cpu" else 10.0)
-        outcome = run_job(Job("invariance.run:judge_text", kwargs, patience))
-        if outcome.kind == "timed out":
-            self.attempts -= 10
-        return outcome.kind in ("crashed", "timed out")
+        """Shrink the cases that killed a child or its patience."""
+        specs = {display_name(spec): spec for spec in self.candidates}
+        self.attempts = explain_lost(self.verdicts, specs, self.timeout, self.attempts)
 
     # --- certifying ---------------------------------------------------------------------------------------------------
 
@@ -239,24 +200,18 @@ class Session:
         """
         if self.settings.laws or self.settings.rounding != "once":
             return
-        whole = self.settings.profile == "thorough" and self.settings.device != "cpu"
-        for spec in self.candidates:
-            if self.probes[spec].get("substitutions"):
-                continue
+        asked = self.settings
+        whole = asked.profile == "thorough" and asked.device != "cpu"
+        dtypes = [dtype for dtype in asked.dtypes if dtype != "fp32" or whole]
+        swept = [spec for spec in self.candidates if not self.probes[spec].get("substitutions")]
+        for spec, dtype, pass_ in product(swept, dtypes, ("forward", "backward")):
             fixed = self.probes[spec]["fixed_cap"]
-            for dtype in self.settings.dtypes:
-                for cap in self.settings.caps if fixed is None else (fixed,):
-                    for pass_ in ("forward", "backward") if dtype != "fp32" or whole else ():
-                        if self._without_gradient(pass_, spec) is None:
-                            kwargs = {
-                                "spec": spec,
-                                "cap": cap,
-                                "dtype": dtype,
-                                "pass_": pass_,
-                                "device": self.settings.device,
-                            }
-                            key = f"every {dtype} input · {pass_} · cap {cap!r}"
-                            yield Job("invariance.run:certify", kwargs, self.timeout, key=key)
+            if self._without_gradient(pass_, spec) is not None:
+                continue
+            for cap in asked.caps if fixed is None else (fixed,):
+                kwargs = {"spec": spec, "cap": cap, "dtype": dtype, "pass_": pass_, "device": asked.device}
+                key = f"every {dtype} input · {pass_} · cap {cap!r}"
+                yield Job("invariance.run:certify", kwargs, self.timeout, key=key)
 
     def certify(self) -> None:
         """Sweep them all."""
@@ -323,19 +278,6 @@ class Session:
 
 def _certificate_key(row: dict[str, Any]) -> tuple[str, ...]:
     return (row["candidate"], row["dtype"], row["softcap"]["given"], row["pass"])
-
-
-def _is_lost(verdict: Verdict) -> bool:
-    """Whether the process died or hung before the cell had a verdict of its own."""
-    return (
-        verdict.status == FAIL and verdict.mismatch is None and verdict.case is not None and not verdict.cases
-    )
-
-
-def _adapted(small: Case, case: Case) -> Case:
-    """The small case at another case's dtype and cap; literal bits do not carry over."""
-    values = "transition" if isinstance(small.values, tuple) and small.dtype != case.dtype else small.values
-    return replace(small, dtype=case.dtype, cap=case.cap, values=values)
 
 
 def _last_line(failure: str | None) -> str:

@@ -54,6 +54,38 @@ def read_law(text: str) -> str:
     return text
 
 
+def read_whole(flag: str, text: str, *, least: int) -> int:
+    """A whole number of at least `least`."""
+    if not text.isascii() or not text.isdigit() or int(text) < least:
+        raise UsageError(f"{flag} {text!r} is not a whole number of at least {least}")
+    return int(text)
+
+
+def read_shard(text: str) -> tuple[int, int]:
+    """`K/N`, part K of N."""
+    number, _, of = text.partition("/")
+    if not (
+        number.isascii()
+        and number.isdigit()
+        and of.isascii()
+        and of.isdigit()
+        and 1 <= int(number) <= int(of)
+    ):
+        raise UsageError(f"--shard {text!r} is not K/N with 1 <= K <= N, such as 1/8")
+    return int(number), int(of)
+
+
+def read_seconds(flag: str, text: str) -> float:
+    """A time limit in seconds."""
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
+    if not 0 < seconds < 1e6:
+        raise UsageError(f"{flag} {text!r} is not a number of seconds above 0")
+    return seconds
+
+
 def add_list(parser: argparse.ArgumentParser, flag: str, help_: str, metavar: str) -> None:
     """A flag that takes several values and may be repeated."""
     parser.add_argument(flag, action="append", nargs="+", metavar=metavar, help=help_)

@@ -14,7 +14,17 @@ from invariance.plan import DEFAULT_CAPS, PROFILES, Settings
 from invariance.report.model import Report
 from invariance.report.text import render
 from invariance.session import Session
-from invariance.usage import UsageError, add_list, flattened, progress, read_cap, read_dtype, read_law
+from invariance.usage import (
+    UsageError,
+    add_list,
+    flattened,
+    progress,
+    read_cap,
+    read_dtype,
+    read_law,
+    read_seconds,
+    read_whole,
+)
 
 HELP = "judge softcap kernels given by import path: accuracy and invariance, forward and gradient"
 OPERATORS = ("final_logit_softcap",)
@@ -108,7 +118,7 @@ def read(options: argparse.Namespace) -> Session:
         or DTYPES,
         device=device,
         profile=options.profile,
-        seed=_whole("--seed", options.seed, least=0),
+        seed=read_whole("--seed", options.seed, least=0),
         laws=tuple(read_law(text) for text in flattened(options.law)),
         extra_shape=_extra_shape(options),
         rounding=options.rounding,
@@ -116,14 +126,14 @@ def read(options: argparse.Namespace) -> Session:
     if options.report is not None and options.report.exists() and not options.report.is_dir():
         raise UsageError(f"--report {options.report} is a file, not a folder")
     jobs = (
-        _whole("--jobs", options.jobs, least=1)
+        read_whole("--jobs", options.jobs, least=1)
         if options.jobs
         else (1 if device != "cpu" else os.cpu_count() or 1)
     )
     return Session(
         settings,
         tuple(flattened(options.candidate)) or ("registry",),
-        timeout=_seconds(options.timeout),
+        timeout=read_seconds("--timeout", options.timeout),
         workers=jobs,
         explore=options.explore,
         check_grad=options.check_grad,
@@ -148,22 +158,6 @@ def _extra_shape(options: argparse.Namespace) -> tuple[int, ...] | None:
     if any(value is None for value in given):
         raise UsageError("--batch, --seq and --vocab go together: give all three")
     return tuple(
-        _whole(f"--{name}", value, least=1)
+        read_whole(f"--{name}", value, least=1)
         for name, value in zip(("batch", "seq", "vocab"), given, strict=True)
     )
-
-
-def _whole(flag: str, text: str, *, least: int) -> int:
-    if not text.isascii() or not text.isdigit() or int(text) < least:
-        raise UsageError(f"{flag} {text!r} is not a whole number of at least {least}")
-    return int(text)
-
-
-def _seconds(text: str) -> float:
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = 0.0
-    if not 0 < seconds < 1e6:
-        raise UsageError(f"--timeout {text!r} is not a number of seconds above 0")
-    return seconds

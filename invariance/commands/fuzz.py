@@ -17,7 +17,7 @@ from invariance.fuzz.campaign import Campaign, Limits, ignored
 from invariance.fuzz.findings import Finding
 from invariance.fuzz.rounds import Subject
 from invariance.fuzz.schedule import CAMPAIGNS, Schedule
-from invariance.usage import UsageError
+from invariance.usage import UsageError, read_shard, read_whole
 from strategies.campaign import CapRange
 from strategies.caps import HIGHEST, LOWEST, as_fp32
 
@@ -61,7 +61,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--corpus", type=Path, metavar="FILE", help="append each failure there, a line of JSON, for replay"
     )
     parser.add_argument("--report", type=Path, metavar="DIR", help="write fuzz.json and fuzz.md there")
-    parser.add_argument("--json", action="store_true", help="the JSON report on standard output, and nothing else")
+    parser.add_argument(
+        "--json", action="store_true", help="the JSON report on standard output, and nothing else"
+    )
 
 
 def run(options: argparse.Namespace) -> int:
@@ -100,18 +102,18 @@ def read(options: argparse.Namespace) -> Campaign:
         raise UsageError(f"--report {options.report} is a file, not a folder")
     _check_corpus(options.corpus)
     exhaustive = options.campaign == "bf16xbf16"
-    seed = _whole("--seed", options.seed, least=0)
+    seed = read_whole("--seed", options.seed, least=0)
     subject = Subject(options.candidate, device, seed, ("bf16",) if exhaustive else Subject.dtypes)
     within = _range(options.softcap_range)
-    schedule = Schedule(options.campaign, within, seed, _shard(options.shard))
+    schedule = Schedule(options.campaign, within, seed, read_shard(options.shard))
     cores = os.cpu_count() or 1
     cores = cores if device == "cpu" else min(cores, ON_A_GPU)
     endless = options.examples is not None or (exhaustive and options.minutes is None)
     limits = Limits(
         None if endless else 60.0 * _number("--minutes", options.minutes),
-        _whole("--examples", options.examples, least=1) if options.examples is not None else None,
+        read_whole("--examples", options.examples, least=1) if options.examples is not None else None,
         _number("--timeout", options.timeout),
-        _whole("--jobs", options.jobs, least=1) if options.jobs else cores,
+        read_whole("--jobs", options.jobs, least=1) if options.jobs else cores,
     )
     return Campaign(subject, schedule, limits, _Line().show, _kept(options.corpus))
 
@@ -167,19 +169,6 @@ def _range(text: str | None) -> CapRange:
         raise UsageError(
             f"--softcap-range {text!r} is not LO:HI: give two caps, finite and positive in FP32, the lower one first"
         ) from None
-
-
-def _shard(text: str) -> tuple[int, int]:
-    number, _, of = text.partition("/")
-    if not (number.isascii() and number.isdigit() and of.isascii() and of.isdigit() and 1 <= int(number) <= int(of)):
-        raise UsageError(f"--shard {text!r} is not K/N with K from 1 to N, such as 1/4")
-    return int(number), int(of)
-
-
-def _whole(flag: str, text: str, *, least: int) -> int:
-    if not text.isascii() or not text.isdigit() or int(text) < least:
-        raise UsageError(f"{flag} {text!r} is not a whole number of at least {least}")
-    return int(text)
 
 
 def _number(flag: str, text: str | None) -> float:

@@ -15,7 +15,17 @@ from invariance.probing import probed
 from invariance.sweep.campaign import Campaign, Target
 from invariance.sweep.subject import PASSES
 from invariance.sweep.text import render
-from invariance.usage import UsageError, add_list, flattened, progress, read_cap, read_dtype
+from invariance.usage import (
+    UsageError,
+    add_list,
+    flattened,
+    progress,
+    read_cap,
+    read_dtype,
+    read_seconds,
+    read_shard,
+    read_whole,
+)
 
 HELP = "judge all inputs of a dtype, forward and gradient (grad_y = 1), and write certificates"
 PATIENCE = 60.0  # seconds for four elements
@@ -92,8 +102,8 @@ def read(options: argparse.Namespace) -> Campaign:
     )
     shard, jobs, timeout = (
         read_shard(options.shard),
-        _whole("--jobs", options.jobs or "1"),
-        _seconds(options.timeout),
+        read_whole("--jobs", options.jobs or "1", least=1),
+        read_seconds("--timeout", options.timeout),
     )
     caps, passes = _possible(options.candidate, device, caps, dtypes, options.pass_)
     targets = [Target(cap, dtype, pass_) for cap in caps for dtype in dtypes for pass_ in passes]
@@ -109,20 +119,6 @@ def read(options: argparse.Namespace) -> Campaign:
         timeout,
         progress,
     )
-
-
-def read_shard(text: str) -> tuple[int, int]:
-    """K/N as two numbers, 1 <= K <= N."""
-    number, _, of = text.partition("/")
-    if not (
-        number.isascii()
-        and number.isdigit()
-        and of.isascii()
-        and of.isdigit()
-        and 1 <= int(number) <= int(of)
-    ):
-        raise UsageError(f"--shard {text!r} is not K/N with 1 <= K <= N, such as 1/8")
-    return int(number), int(of)
 
 
 def _possible(
@@ -141,19 +137,3 @@ def _possible(
         return caps, PASSES
     print(f"softcap-verify: {spec} has no gradient (asked of four elements): forward only", file=sys.stderr)
     return caps, ("forward",)
-
-
-def _whole(flag: str, text: str) -> int:
-    if not text.isascii() or not text.isdigit() or int(text) < 1:
-        raise UsageError(f"{flag} {text!r} is not a whole number of at least 1")
-    return int(text)
-
-
-def _seconds(text: str) -> float:
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = 0.0
-    if not 0 < seconds < 1e6:
-        raise UsageError(f"--timeout {text!r} is not a number of seconds above 0")
-    return seconds
