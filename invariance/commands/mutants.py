@@ -21,17 +21,26 @@ HELP = "the kill matrix: every known-bad kernel must die, no good variant may"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The command's flags."""
     parser.add_argument(
-        "--tier", default="all", help=f"{', '.join(TIERS)} or all: every one that this machine has (default: all)"
+        "--tier",
+        default="all",
+        help=f"{', '.join(TIERS)} or all: every one that this machine has (default: all)",
     )
     parser.add_argument("--report", type=Path, metavar="DIR", help="write mutants.json and mutants.md there")
-    parser.add_argument("--json", action="store_true", help="the JSON report on standard output, and nothing else there")
+    parser.add_argument(
+        "--json", action="store_true", help="the JSON report on standard output, and nothing else there"
+    )
     parser.add_argument("--jobs", default=None, metavar="N", help="kernels judged at a time (default: cores)")
-    parser.add_argument("--seed", default="0", metavar="N", help="of the plan's hash-drawn cases (default: 0)")
+    parser.add_argument(
+        "--seed", default="0", metavar="N", help="of the plan's hash-drawn cases (default: 0)"
+    )
 
 
 def run(options: argparse.Namespace) -> int:
     """Judge, report; 0 when everything that could be judged here was judged right, 1 when not."""
-    seed, jobs = _whole("--seed", options.seed, 0), _whole("--jobs", options.jobs or str(os.cpu_count() or 1), 1)
+    seed, jobs = (
+        _whole("--seed", options.seed, 0),
+        _whole("--jobs", options.jobs or str(os.cpu_count() or 1), 1),
+    )
     asked = _tiers(options.tier)
     if options.report is not None and options.report.exists() and not options.report.is_dir():
         raise UsageError(f"--report {options.report} is a file, not a folder")
