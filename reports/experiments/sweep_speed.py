@@ -122,8 +122,14 @@ def sweep_range(candidate: Candidate, cap: float, lo: int, hi: int) -> Certifica
     return TritonEngine(target, load_contract()).sweep(key_of(target, cap, load_contract()), lo, hi)
 
 
-def measure(candidate: Candidate, cap: float, pass_: str, rate: float) -> dict[str, object]:
-    """One pass: times, ratios, agreement."""
+def differing(fused: Certificate, other: Certificate) -> list[str]:
+    """The fields in which two certificates differ, named down to the row."""
+    left, right = document.as_json(fused), document.as_json(other)
+    return [f"{name}: {left[name]!r:.400} is not {right[name]!r:.400}" for name in left if left[name] != right.get(name)]
+
+
+def measure(candidate: Candidate, cap: float, pass_: str, rate: float, output: Path) -> dict[str, object]:
+    """One pass: times, ratios, agreement; both certificates go to `output` where they differ."""
     contract = load_contract()
     target = subject(candidate, cap, "fp32", pass_, DEVICE)
     key, fused = key_of(target, cap, contract), TritonEngine(target, contract)
@@ -166,8 +172,9 @@ def measure(candidate: Candidate, cap: float, pass_: str, rate: float) -> dict[s
         and memory < MEMORY
     )
     if row["agrees_with_torch_engine"] is not True:
-        Path("sweep_fused.json").write_text(document.dumps(certificate))
-        Path("sweep_torch.json").write_text(document.dumps(other))
+        print(pass_, *differing(certificate, other), sep="\n  ", flush=True)
+        (output / f"{pass_}-fused.json").write_text(document.dumps(certificate))
+        (output / f"{pass_}-torch.json").write_text(document.dumps(other))
     return row
 
 
@@ -225,8 +232,8 @@ def main() -> int:
         "copy_tb_s": rate / 1e12,
         "planted": finds_planted(candidate, options.softcap),
     }
-    result["passes"] = [measure(candidate, options.softcap, pass_, rate) for pass_ in GOALS]
     options.output.mkdir(parents=True, exist_ok=True)
+    result["passes"] = [measure(candidate, options.softcap, pass_, rate, options.output) for pass_ in GOALS]
     (options.output / "sweep_speed.json").write_text(json.dumps(result, indent=1) + "\n")
     (options.output / "sweep_speed.md").write_text(table(result))
     print(table(result))
