@@ -125,7 +125,8 @@ def sweep_range(candidate: Candidate, cap: float, lo: int, hi: int) -> Certifica
 def differing(fused: Certificate, other: Certificate) -> list[str]:
     """The fields in which two certificates differ, named down to the row."""
     left, right = document.as_json(fused), document.as_json(other)
-    return [f"{name}: {left[name]!r:.400} is not {right[name]!r:.400}" for name in left if left[name] != right.get(name)]
+    apart = [name for name in left if left[name] != right.get(name)]
+    return [f"{name}: {str(left[name])[:400]} is not {str(right.get(name))[:400]}" for name in apart]
 
 
 def measure(candidate: Candidate, cap: float, pass_: str, rate: float, output: Path) -> dict[str, object]:
