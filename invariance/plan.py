@@ -33,6 +33,9 @@ _DEFAULT: tuple[Shape, ...] = (
 )  # fmt: skip
 _LEAST: tuple[Shape, ...] = ((2, 3, 5), (1025,))
 LARGEST_SEAM, LARGE = 1 << 17, 1 << 15  # elements
+# Two tokens of a vocabulary of 131,072 and three more: what a kernel does from 2^18 elements on. One law sees it, for
+# it costs as much as all the others' shapes together.
+VERY_LARGE: Shape = ((1 << 18) + 3,)
 
 # Cases drawn by hash on top of the seams, and examples that exploration adds to a law and pass.
 DRAWN = {LEAST: 0, "quick": 1, "default": 6, "thorough": 60}
@@ -52,6 +55,17 @@ class Settings:
     extra_shape: tuple[int, ...] | None = None
     rounding: str = "once"
 
+    def __post_init__(self) -> None:
+        """Each cap once, by value; ValueError for an empty or an unknown choice."""
+        object.__setattr__(self, "caps", tuple(dict.fromkeys(self.caps)))
+        object.__setattr__(self, "dtypes", tuple(dict.fromkeys(self.dtypes)))
+        if not self.caps or not self.dtypes:
+            raise ValueError(f"nothing to judge: caps {self.caps}, dtypes {self.dtypes}")
+        if unknown := set(self.dtypes) - set(DTYPES):
+            raise ValueError(f"no dtype {', '.join(sorted(unknown))}: there are {', '.join(DTYPES)}")
+        if self.profile not in (*PROFILES, LEAST):
+            raise ValueError(f"no profile {self.profile!r}: there are {', '.join(PROFILES)}")
+
     def as_json(self) -> dict[str, object]:
         """As plain data, for the JSON report."""
         return {
@@ -67,8 +81,19 @@ class Settings:
 
 
 def laws(settings: Settings) -> list[Law]:
-    """The laws asked for, in the order of their files; device laws only where there is a device."""
+    """The laws that are stated for what was asked for, in the order of their files; device laws on a device only.
+
+    ValueError for a law that was asked for by name and says nothing here.
+    """
     known = load_laws()
+    if unknown := sorted(set(settings.laws) - set(known)):
+        raise ValueError(f"no law {', '.join(unknown)}: there are {', '.join(sorted(known))}")
+    for name in settings.laws:
+        if known[name].device and settings.device == "cpu":
+            raise ValueError(f"law {name} needs an accelerator, and the device is cpu")
+        if not set(known[name].dtypes) & set(settings.dtypes):
+            stated = ", ".join(known[name].dtypes)
+            raise ValueError(f"law {name} is stated for {stated}, not for {', '.join(settings.dtypes)}")
     chosen = [known[name] for name in settings.laws] if settings.laws else list(known.values())
     return [law for law in chosen if not law.device or settings.device != "cpu"]
 
@@ -78,16 +103,15 @@ def seams(profile: str) -> tuple[Shape, ...]:
     return {LEAST: _LEAST, "quick": _QUICK, "default": _DEFAULT}.get(profile) or up_to(LARGEST_SEAM)
 
 
-def cells(candidate: str, settings: Settings, caps: tuple[float | int, ...] | None = None) -> list[Cell]:
+def cells(candidate: str, settings: Settings) -> list[Cell]:
     """Every cell of the plan: the passes, dtypes and caps that each law is declared for."""
-    caps = settings.caps if caps is None else caps
     return [
         Cell(candidate, law.id, pass_, dtype, cap)
         for law in laws(settings)
         for pass_ in law.passes
         for dtype in settings.dtypes
         if dtype in law.dtypes
-        for cap in (caps if law.each_cap else caps[:1])
+        for cap in (settings.caps if law.each_cap else settings.caps[:1])
     ]
 
 
@@ -142,6 +166,8 @@ class _Frame:
     def shapes(self) -> tuple[Shape, ...]:
         """The seam shapes; the large ones, most of the time that a cell takes, at the first cap only."""
         every = seams(self.settings.profile)
+        if self.cell.law == "splitting" and self.settings.profile in PROFILES:
+            every = (*every, VERY_LARGE)
         if self.cell.cap in self.settings.caps[1:]:
             return tuple(shape for shape in every if prod(shape) < LARGE)
         return every

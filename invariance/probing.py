@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from functools import lru_cache
 from typing import Any
 
 from invariance.candidate import CandidateNotLoadable
+from invariance.plan import Settings
 from invariance.process import Child, Job
 
-PATIENCE_FOR_IMPORT = 120.0  # seconds
+PATIENCE_FOR_IMPORT, PATIENCE = 120.0, 60.0  # seconds: for importing it, and for four elements
 UNKNOWN: dict[str, Any] = {"differentiable": True, "fixed_cap": None, "convention": "unknown", "ran": None}
+
+
+@lru_cache(maxsize=16)
+def with_own_cap(spec: str, settings: Settings) -> Settings:
+    """The settings with a configured instance's own cap in place of those asked for; raises CandidateNotLoadable."""
+    found = probed(spec, settings.device, settings.caps, settings.dtypes, PATIENCE)
+    return settings if found["fixed_cap"] is None else replace(settings, caps=(found["fixed_cap"],))
 
 
 def probed(

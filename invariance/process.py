@@ -36,6 +36,7 @@ _PRELOAD = [
 ]
 
 _parent: Connection | None = None  # set in children only
+_process: int | None = None  # the child's own, which a copy that a candidate forks does not have
 _spawning = threading.Lock()  # sessions may run in threads, and a start borrows environment and __main__
 
 
@@ -63,7 +64,7 @@ class Outcome:
 
 def announce(text: str) -> None:
     """In a child: tell the parent what is about to be tried, so that a crash has a name."""
-    if _parent is not None:
+    if _parent is not None and os.getpid() == _process:
         _parent.send(("announce", text))
 
 
@@ -89,8 +90,8 @@ def resolve(target: str) -> Any:
 
 def _serve(connection: Connection) -> None:
     """A child's life: jobs in, results out, until the parent hangs up."""
-    global _parent  # noqa: PLW0603 - a child has one parent, for life
-    _parent = connection
+    global _parent, _process
+    _parent, _process = connection, os.getpid()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides what an interrupt means
     _silence_standard_output()
     import torch  # noqa: PLC0415 - the parent starts the server before it imports torch itself
@@ -101,7 +102,12 @@ def _serve(connection: Connection) -> None:
             job = connection.recv()
         except EOFError:
             return
-        connection.send(_answer(job))
+        answer = _answer(job)
+        if (
+            os.getpid() != _process
+        ):  # a candidate forked, and its copy came back here too: one of them answers
+            os._exit(0)
+        connection.send(answer)
 
 
 def _answer(job: Job) -> tuple[str, Any]:

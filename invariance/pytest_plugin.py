@@ -17,6 +17,7 @@ from invariance.candidate import CandidateNotLoadable, display_name
 from invariance.checkers import DTYPES
 from invariance.environment import NoSuchDevice, resolve_device
 from invariance.plan import DEFAULT_CAPS, LEAST, PROFILES, Settings, cells, laws
+from invariance.probing import with_own_cap
 from invariance.session import Session
 from invariance.testing import VERDICT_PROPERTY, Bench, bench
 from invariance.usage import UsageError, read_cap, read_law
@@ -63,7 +64,12 @@ def settings_of(config: pytest.Config) -> Settings:
         device = resolve_device(config.getoption("--softcap-device"))
     except (UsageError, NoSuchDevice) as error:
         raise pytest.UsageError(str(error)) from error
-    return Settings(caps, DTYPES, device, profile, config.getoption("--softcap-seed"), asked)
+    settings = Settings(caps, DTYPES, device, profile, config.getoption("--softcap-seed"), asked)
+    try:
+        laws(settings)
+    except ValueError as error:
+        raise pytest.UsageError(str(error)) from error
+    return settings
 
 
 def subjects(config: pytest.Config, settings: Settings) -> list[tuple[str, Settings]]:
@@ -74,7 +80,10 @@ def subjects(config: pytest.Config, settings: Settings) -> list[tuple[str, Setti
     """
     given = config.getoption("--candidate")
     if given:
-        return [(given, settings)]
+        try:
+            return [(given, with_own_cap(given, settings))]
+        except CandidateNotLoadable as error:
+            raise pytest.UsageError(str(error)) from error
     if settings.device != "cpu":
         return [("native", settings), ("triton", settings)]
     few = replace(settings, caps=settings.caps[-1:], dtypes=("bf16",), profile=LEAST)
@@ -162,7 +171,10 @@ class _Collector:
         whole.start()  # probes for the environment; its not-applicable rows are the tests' own
         whole.verdicts = self.verdicts
         whole.certify()
-        whole.complete = exitstatus in (0, 1)
+        planned = {
+            cell for spec, s in subjects(self.config, settings) for cell in cells(display_name(spec), s)
+        }
+        whole.complete = exitstatus in (0, 1) and {verdict.cell for verdict in self.verdicts} == planned
         whole.finish().write(self.config.getoption("--report"))
 
 

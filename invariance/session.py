@@ -50,6 +50,7 @@ class Session:
     explored: list[Explored] = field(default_factory=list)
     certificates: list[dict[str, Any]] = field(default_factory=list)
     probes: dict[str, dict[str, Any]] = field(default_factory=dict)
+    planned: set[Cell] = field(default_factory=set)
     complete: bool = False
     done: int = 0
     total: int = 0
@@ -64,7 +65,7 @@ class Session:
         self.certify()
         if self.explore:
             self._each(self.explorations(), self.receive_explored)
-        self.complete = True
+        self.complete = {verdict.cell for verdict in self.verdicts} == self.planned
         return self.finish()
 
     def start(self) -> list[Job]:
@@ -94,16 +95,22 @@ class Session:
 
     # --- what applies -------------------------------------------------------------------------------------------------
 
-    def _cell_jobs(self, spec: str) -> Iterator[Job]:
+    def _asked(self, spec: str) -> Settings:
+        """The settings for one candidate: a configured instance has one cap, its own."""
         fixed = self.probes[spec]["fixed_cap"]
-        for cell in cells(display_name(spec), self.settings, None if fixed is None else (fixed,)):
+        return self.settings if fixed is None else replace(self.settings, caps=(fixed,))
+
+    def _cell_jobs(self, spec: str) -> Iterator[Job]:
+        asked = self._asked(spec)
+        for cell in cells(display_name(spec), asked):
+            self.planned.add(cell)
             reason = self._outside(cell, spec)
             if reason is not None:
                 self.verdicts.append(
                     Verdict(cell, LAWS[cell.law].verdict(cell.pass_), NOT_APPLICABLE, reason=reason)
                 )
                 continue
-            kwargs = {"spec": spec, "cell": cell, "settings": self.settings, "shrinks": self.shrinks}
+            kwargs = {"spec": spec, "cell": cell, "settings": asked, "shrinks": self.shrinks}
             yield Job("invariance.run:judge_cell", kwargs, self.timeout, key=cell)
 
     def _outside(self, cell: Cell, spec: str) -> str | None:
@@ -205,10 +212,9 @@ class Session:
         dtypes = [dtype for dtype in asked.dtypes if dtype != "fp32" or whole]
         swept = [spec for spec in self.candidates if not self.probes[spec].get("substitutions")]
         for spec, dtype, pass_ in product(swept, dtypes, ("forward", "backward")):
-            fixed = self.probes[spec]["fixed_cap"]
             if self._without_gradient(pass_, spec) is not None:
                 continue
-            for cap in asked.caps if fixed is None else (fixed,):
+            for cap in self._asked(spec).caps:
                 kwargs = {"spec": spec, "cap": cap, "dtype": dtype, "pass_": pass_, "device": asked.device}
                 key = f"every {dtype} input · {pass_} · cap {cap!r}"
                 yield Job("invariance.run:certify", kwargs, self.timeout, key=key)
@@ -242,7 +248,7 @@ class Session:
             (spec, law.id, pass_)
             for spec in self.candidates
             for law in laws(self.settings)
-            if law.explored
+            if law.explored and set(law.dtypes) & set(self.settings.dtypes)
             for pass_ in law.passes
             if self._outside(Cell(spec, law.id, pass_, "fp32", 1.0), spec) is None
         ]
@@ -250,13 +256,12 @@ class Session:
     def explorations(self) -> Iterator[Job]:
         """One job for each law and pass that exploration knows."""
         for spec, law, pass_ in self._exploration_keys():
-            fixed = self.probes[spec]["fixed_cap"]
             kwargs = {
                 "spec": spec,
                 "law": law,
                 "pass_": pass_,
                 "settings": self.settings,
-                "caps": self.settings.caps if fixed is None else (fixed,),
+                "caps": self._asked(spec).caps,
                 "examples": EXPLORED[self.settings.profile],
             }
             yield Job("invariance.run:explore", kwargs, self.timeout, key=f"exploring {law} · {pass_}")
@@ -301,7 +306,8 @@ def verify(
 ) -> Report:
     """Judge one candidate as `softcap-verify check` does.
 
-    Raises CandidateNotLoadable for an import path that leads nowhere and NoSuchDevice for a missing device.
+    Raises CandidateNotLoadable for an import path that leads nowhere, NoSuchDevice for a missing device, ValueError
+    for what does not exist and for laws that say nothing of what was asked for.
     """
     device = environment.resolve_device(device)
     settings = Settings(tuple(softcap), tuple(dtype), device, profile, seed, tuple(law))

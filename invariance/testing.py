@@ -18,6 +18,7 @@ from invariance.candidate import display_name
 from invariance.checkers import DTYPES
 from invariance.environment import resolve_device
 from invariance.plan import DEFAULT_CAPS, Settings, cells
+from invariance.probing import with_own_cap
 from invariance.process import Child, Job
 from invariance.report.model import Explored
 from invariance.session import Session, verify
@@ -80,10 +81,17 @@ def law_tests(
     timeout: float = 60.0,
     seed: int = 0,
 ) -> Callable[..., None]:
-    """A test over every cell of the plan for `candidate`: assign it to a name that starts with `test_`."""
-    settings = Settings(tuple(softcap), tuple(dtype), resolve_device(device), profile, seed, tuple(law))
+    """A test over every cell of the plan for `candidate`: assign it to a name that starts with `test_`.
 
-    @pytest.mark.parametrize("cell", cells(display_name(candidate), settings), ids=str)
+    Raises CandidateNotLoadable, NoSuchDevice, and ValueError for what does not exist or has nothing to judge.
+    """
+    asked = Settings(tuple(softcap), tuple(dtype), resolve_device(device), profile, seed, tuple(law))
+    settings = with_own_cap(candidate, asked)
+    planned = cells(display_name(candidate), settings)
+    if not planned:
+        raise ValueError(f"nothing to judge: {asked}")
+
+    @pytest.mark.parametrize("cell", planned, ids=str)
     def test_law(cell: Cell, record_property: Callable[[str, object], None]) -> None:
         check(bench(candidate, settings, timeout, check_grad).judge(cell), record_property)
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from invariance.candidate import CandidateNotLoadable
 from invariance.checkers import DTYPES
 from invariance.environment import NoSuchDevice, resolve_device
-from invariance.plan import DEFAULT_CAPS, PROFILES, Settings
+from invariance.plan import DEFAULT_CAPS, PROFILES, Settings, laws
 from invariance.report.model import Report
 from invariance.report.text import render
 from invariance.session import Session
@@ -123,6 +123,10 @@ def read(options: argparse.Namespace) -> Session:
         extra_shape=_extra_shape(options),
         rounding=options.rounding,
     )
+    try:
+        laws(settings)
+    except ValueError as error:
+        raise UsageError(f"--law: {error}") from error
     if options.report is not None and options.report.exists() and not options.report.is_dir():
         raise UsageError(f"--report {options.report} is a file, not a folder")
     jobs = (

@@ -129,7 +129,9 @@ def test_a_wrong_kernel_fails_with_a_small_case_that_replays(folder, capsys):
 
 @pytest.mark.parametrize(("kernel", "says"), [("crash", "SIGSEGV"), ("hang", "no result within")])
 def test_a_kernel_that_kills_or_holds_its_process_is_a_verdict(folder, capsys, kernel, says):
-    status = main(["check", "--candidate", f"bad.py:{kernel}", *FEW, "--no-check-grad", "--timeout", "1", "--json"])
+    status = main(
+        ["check", "--candidate", f"bad.py:{kernel}", *FEW, "--no-check-grad", "--timeout", "1", "--json"]
+    )
     report = json.loads(capsys.readouterr().out)
     assert status == 1
     assert report["complete"]
@@ -144,14 +146,18 @@ def test_several_values_follow_one_flag_or_repeat_it(folder, capsys):
     asked = ["--softcap", "20", "17.5", "--softcap", "1", "--dtype", "bf16", "--dtype", "fp32"]
     assert main(["check", "--candidate", "good.py:softcap", *few, *asked]) == 0
     rows = json.loads(capsys.readouterr().out)["matrix"]
-    assert {(row["dtype"], row["cap"]) for row in rows} == {(d, c) for d in ("bf16", "fp32") for c in (20, 17.5, 1)}
+    assert {(row["dtype"], row["cap"]) for row in rows} == {
+        (d, c) for d in ("bf16", "fp32") for c in (20, 17.5, 1)
+    }
 
 
 def test_a_candidate_without_a_gradient_is_not_applicable_and_fails_when_it_was_asked_for(folder, capsys):
     (folder / "plain.py").write_text(GOOD.replace("return", "return (lambda y: y.detach())(") + ")\n")
     assert main(["check", "--candidate", "plain.py:softcap", *FEW, "--json"]) == 0
     report = json.loads(capsys.readouterr().out)
-    assert [row["reason"] for row in report["not_run"]] == ["the candidate has no gradient (asked of four elements)"]
+    assert [row["reason"] for row in report["not_run"]] == [
+        "the candidate has no gradient (asked of four elements)"
+    ]
     assert main(["check", "--candidate", "plain.py:softcap", *FEW, "--check-grad", "--json"]) == 1
 
 
@@ -160,3 +166,38 @@ def test_laws_are_listed_with_what_they_state(capsys):
     rows = json.loads(capsys.readouterr().out)
     assert {LAW, "padding", "grad_mode"} <= {row["law"] for row in rows}
     assert all(row["states"].endswith(".") for row in rows)
+
+
+def test_a_law_asked_for_by_name_that_says_nothing_here_is_refused(folder, capsys):
+    assert main(["check", "--candidate", "good.py:softcap", "--law", "table", "--dtype", "fp32"]) == 2
+    assert "law table is stated for fp16, bf16, not for fp32" in capsys.readouterr().err
+    assert main(["check", "--candidate", "good.py:softcap", "--law", "graph_replay", "--device", "cpu"]) == 2
+    assert "needs an accelerator" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("dtype", ["fp16", "bf16", "fp32"])
+def test_each_dtype_can_be_judged_and_explored_alone(folder, capsys, dtype):
+    few = [
+        "--softcap",
+        "30",
+        "--profile",
+        "quick",
+        "--device",
+        "cpu",
+        "--json",
+        "--law",
+        "slicing",
+        "oddness",
+    ]
+    assert main(["check", "--candidate", "good.py:softcap", *few, "--dtype", dtype]) == 0
+    assert json.loads(capsys.readouterr().out)["explored"]
+
+
+def test_a_copy_that_a_candidate_forks_answers_for_nobody(folder, capsys):
+    forking = "import os\n" + GOOD.replace(
+        "    return", "    if x.numel() >= 1000:\n        os.fork()\n    return"
+    )
+    (folder / "forking.py").write_text(forking)
+    assert main(["check", "--candidate", "forking.py:softcap", *FEW, "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert [row["pass"] for row in report["laws"]] == ["backward", "forward", "inference"]

@@ -54,7 +54,17 @@ def test_the_report_is_the_same_under_pytest_and_the_command(folder):
         done = run_pytest(*plan, *asked, "-n", workers, "--report", str(folder / workers), cwd=folder)
         assert done.returncode == 1, done.stdout + done.stderr
         assert "FAIL FI grad_mode" in done.stdout
-    command = ["--softcap", "17.5", "--law", "grad_mode", "--device", "cpu", "--no-explore", "--report", "command"]
+    command = [
+        "--softcap",
+        "17.5",
+        "--law",
+        "grad_mode",
+        "--device",
+        "cpu",
+        "--no-explore",
+        "--report",
+        "command",
+    ]
     assert main(["check", "--candidate", "bad.py:in_no_grad", *command]) == 1
     assert compared(folder / "0") == compared(folder / "2") == compared(folder / "command")
     assert compared(folder / "0")["failures"]
@@ -82,3 +92,41 @@ def test_a_bad_request_is_an_error_and_no_traceback(folder, arguments, says):
     assert done.returncode not in (0, 1)
     assert says in done.stdout + done.stderr
     assert "Traceback" not in done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(
+    ("asked", "says"),
+    [
+        ("softcap=[]", "nothing to judge"),
+        ('dtype=["bfloat16"]', "no dtype bfloat16"),
+        ('dtype=["fp32"], law=["table"]', "law table is stated for fp16, bf16"),
+        ('law=["graph_replay"]', "needs an accelerator"),
+        ('profile="slow"', "no profile 'slow'"),
+    ],
+)
+def test_a_request_with_nothing_to_judge_is_no_green_test(folder, asked, says):
+    text = f'from invariance.testing import law_tests\ntest_it = law_tests("native", device="cpu", {asked})\n'
+    (folder / "test_softcap.py").write_text(text)
+    done = run_pytest("-q", "test_softcap.py", cwd=folder)
+    assert done.returncode not in (0, 1)
+    assert says in done.stdout + done.stderr
+
+
+def test_a_configured_instance_is_judged_at_its_own_cap(folder):
+    (folder / "own.py").write_text(
+        BAD + "\nclass Op:\n    softcap = 17.0\n    def __call__(self, x):\n        "
+        "return 17.0 * torch.tanh(x.float() / 17.0)\n\nop = Op()\n"
+    )
+    text = 'from invariance.testing import law_tests\ntest_it = law_tests("own.py:op", device="cpu", law=["bound"])\n'
+    (folder / "test_softcap.py").write_text(text)
+    done = run_pytest("-q", "test_softcap.py", cwd=folder)
+    assert "6 passed" in done.stdout, done.stdout
+
+
+def test_a_part_of_the_plan_is_no_complete_report(folder):
+    plan = ["-c", str(ROOT / "pyproject.toml"), str(ROOT / "tests" / "test_plan.py"), "-q", "-k", "forward"]
+    asked = ["--candidate", "bad.py:in_no_grad", "--softcap", "17.5", "--softcap-law", "result_form"]
+    done = run_pytest(*plan, *asked, "--softcap-device", "cpu", "--report", str(folder / "part"), cwd=folder)
+    assert done.returncode == 0, done.stdout
+    report = json.loads((folder / "part" / "report.json").read_text())
+    assert (report["verdict"], report["complete"]) == ("incomplete", False)
