@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -14,10 +13,11 @@ from torch import Tensor
 from torch.autograd.graph import save_on_cpu, saved_tensors_hooks
 from torch.utils.checkpoint import checkpoint
 
-from invariance.candidate import Map, load
+from invariance.candidate import CandidateRaised, Map, load
 from invariance.checkers import Pick, checker
+from invariance.checkers.modes import GRAD_MODES, GRADIENTS, in_training_modes
 from invariance.checkers.states import STATES, threads
-from invariance.checkers.views import LARGE, Args, each, flat, plain, tiled
+from invariance.checkers.views import LARGE, Args, each, flat, plain, through, tiled
 from invariance.judge import Claim
 from invariance.process import fresh
 from strategies.caps import HIGHEST, as_fp32, fp32_bits
@@ -53,9 +53,21 @@ def repeat(f: Map, args: Args, pick: Pick) -> Iterator[Claim]:
         leaf, y = f.graph(args[0])
         f.graph(0.5 * torch.cat([line[0], line[0]]))
         yield Claim("with another forward before the backward", f.gradient(leaf, y, args[1]), kept, of=args)
+    elif _went_backward(f, plain(args[0])):
+        yield Claim("again, after a backward", got=f(*args), want=kept, of=args)
     other = next(dtype for dtype in (torch.float32, torch.bfloat16) if dtype != args[0].dtype)
     f.under("inference")(args[0].to(other))
     yield Claim(f"again, after a call with {other}", got=f(*args), want=kept, of=args)
+
+
+def _went_backward(f: Map, x: Tensor) -> bool:
+    """Whether the operator can go backward, which it has then done."""
+    try:
+        leaf, y = f.graph(x)
+        f.gradient(leaf, y, torch.ones_like(y))
+    except CandidateRaised:  # the laws about gradients say more
+        return False
+    return True
 
 
 def _same_memory(f: Map, args: Args) -> Iterator[Claim]:
@@ -78,79 +90,12 @@ def _same_memory(f: Map, args: Args) -> Iterator[Claim]:
     ),
 )
 def grad_mode(f: Map, args: Args, pick: Pick) -> Iterator[Claim]:  # noqa: ARG001 - nothing to choose
-    """Every grad mode gives the same bits, and so does every way of asking for the gradient."""
+    """Every grad mode gives the same bits; so do train() and eval(), and every way of asking for the gradient."""
     want = f(*args)
-    for label, way in (_GRADIENTS if f.pass_ == "backward" else _GRAD_MODES).items():
+    for label, way in (GRADIENTS if f.pass_ == "backward" else GRAD_MODES).items():
         yield Claim(label, got=way(f, *args), want=want, of=args)
-
-
-def _in_mode(f: Map, x: Tensor, *, mode: type[AbstractContextManager[None]], requires_grad: bool) -> Tensor:
-    """The result in a grad mode, of an input that requires grad or does not."""
-
-    def call(given: Tensor) -> Tensor:
-        with mode():
-            return f.op(given.detach().requires_grad_(requires_grad)).detach()
-
-    return replace(f, op=call).under("inference")(x)
-
-
-def _of_an_inference_tensor(f: Map, x: Tensor) -> Tensor:
-    """The result in inference mode of a tensor that was made there."""
-
-    def call(given: Tensor) -> Tensor:
-        with torch.inference_mode():
-            return f.op(given.clone())
-
-    return replace(f, op=call).under("inference")(x)
-
-
-_GRAD_MODES: dict[str, Way] = {
-    "grad, requires_grad": partial(_in_mode, mode=torch.enable_grad, requires_grad=True),
-    "grad, no requires_grad": partial(_in_mode, mode=torch.enable_grad, requires_grad=False),
-    "no_grad, requires_grad": partial(_in_mode, mode=torch.no_grad, requires_grad=True),
-    "no_grad, no requires_grad": partial(_in_mode, mode=torch.no_grad, requires_grad=False),
-    "inference_mode": partial(_in_mode, mode=torch.inference_mode, requires_grad=False),
-    "inference_mode, inference tensor": _of_an_inference_tensor,
-}
-
-
-def _accumulated(f: Map, x: Tensor, grad_y: Tensor) -> Tensor:
-    leaf, y = f.graph(x)
-    torch.autograd.backward(y, grad_y)
-    return leaf.new_empty(0) if leaf.grad is None else leaf.grad
-
-
-def _of_a_product(f: Map, x: Tensor, grad_y: Tensor) -> Tensor:
-    """The upstream gradient is 1 * grad_y, exactly, and arrives as autograd makes it."""
-    leaf, y = f.graph(x)
-    with torch.enable_grad():
-        loss = (y * grad_y).sum()
-    return f.gradient(leaf, loss, torch.ones_like(loss))
-
-
-def _of_an_intermediate(f: Map, x: Tensor, grad_y: Tensor) -> Tensor:
-    return _through(f, lambda op, given: op(given.clone()))(x, grad_y)
-
-
-def _without_grad(f: Map, x: Tensor, grad_y: Tensor) -> Tensor:
-    leaf, y = f.graph(x)
-    with torch.no_grad():
-        return f.gradient(leaf, y, grad_y)
-
-
-def _on_one_thread(f: Map, x: Tensor, grad_y: Tensor) -> Tensor:
-    leaf, y = f.graph(x)
-    with torch.autograd.set_multithreading_enabled(False):
-        return f.gradient(leaf, y, grad_y)
-
-
-_GRADIENTS: dict[str, Way] = {
-    "y.backward(grad_y)": _accumulated,
-    "(y * grad_y).sum()": _of_a_product,
-    "x is an intermediate result": _of_an_intermediate,
-    "asked for under no_grad": _without_grad,
-    "autograd on the calling thread": _on_one_thread,
-}
+    for label, got in in_training_modes(f, args):
+        yield Claim(label, got=got, want=want, of=args)
 
 
 @checker(judgement="invariance", bugs=("Dao-AILab/flash-attention#2402", "sgl-project/sglang#33915"))
@@ -264,8 +209,8 @@ def _with_threads(count: int, f: Map, args: Args) -> Tensor:
 def checkpointing(f: Map, args: Args, pick: Pick) -> Iterator[Claim]:  # noqa: ARG001 - nothing to choose
     """Activation checkpointing, which runs the forward twice, does not move a bit."""
     want = f(*args)
-    yield Claim("checkpointed", got=_through(f, _checkpointed)(*args), want=want, of=args)
-    yield Claim("inside a checkpointed segment", got=_through(f, _segment)(*args), want=want, of=args)
+    yield Claim("checkpointed", got=through(f, _checkpointed)(*args), want=want, of=args)
+    yield Claim("inside a checkpointed segment", got=through(f, _segment)(*args), want=want, of=args)
 
 
 def _checkpointed(op: Way, x: Tensor) -> Any:
@@ -281,7 +226,7 @@ def saved_tensor_hooks(f: Map, args: Args, pick: Pick) -> Iterator[Claim]:  # no
     """Saved tensors that are packed away and come back in other memory do not move a bit."""
     want = f(*args)
     for label, hooks in _HOOKS.items():
-        yield Claim(label, got=_through(f, partial(_hooked, hooks))(*args), want=want, of=args)
+        yield Claim(label, got=through(f, partial(_hooked, hooks))(*args), want=want, of=args)
 
 
 def _hooked(hooks: Callable[[], AbstractContextManager[object]], op: Way, x: Tensor) -> Tensor:
@@ -299,8 +244,3 @@ _HOOKS: dict[str, Callable[[], AbstractContextManager[object]]] = {
     "copied and copied back": partial(saved_tensors_hooks, lambda t: plain(t.detach()), plain),
     "back with other strides": partial(saved_tensors_hooks, _stepped, lambda t: t),
 }
-
-
-def _through(f: Map, way: Callable[[Way, Tensor], Tensor]) -> Map:
-    """The same map with its operator called as `way(op, x)`."""
-    return replace(f, op=partial(way, f.op))

@@ -12,6 +12,7 @@ from torch import Tensor
 from invariance.candidate import CandidateRaised, Map
 from invariance.checkers import Pick, checker
 from invariance.checkers.accuracy import Args
+from invariance.checkers.memory import overlap
 from invariance.checkers.views import flat, plain
 from invariance.judge import Claim
 from oracles import fp64
@@ -86,9 +87,10 @@ def retained_graph(f: Map, args: Args, pick: Pick) -> Iterator[Claim]:  # noqa: 
     yield Claim("again", got=f.gradient(leaf, y, grad_y, retain_graph=True), want=kept, of=args)
     other = flat(grad_y).flip(0).reshape(grad_y.shape)
     want = f(x, other)
-    yield Claim(
-        "another gradient", got=f.gradient(leaf, y, other, retain_graph=True), want=want, of=(x, other)
-    )
+    second = f.gradient(leaf, y, other, retain_graph=True)
+    yield Claim("another gradient", got=second, want=want, of=(x, other))
+    yield Claim("the first gradient, after another was sent", got=first, want=kept, of=args)
+    yield Claim("the second gradient shares memory with the first", got=overlap(first, second), want=False)
     yield Claim("and again", got=f.gradient(leaf, y, grad_y), want=kept, of=args)
     yield Claim("the first gradient, afterwards", got=first, want=kept, of=args)
 

@@ -11,17 +11,18 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from invariance.candidate import Map
-from invariance.checkers import Pick, checker, graphs, refusals
+from invariance.candidate import Map, Operator
+from invariance.checkers import Pick, checker, graphs, left_alone, refusals
 from invariance.checkers.accuracy import Args
-from invariance.checkers.views import each, flat, plain
+from invariance.checkers.memory import laps_itself, memory, overlap, seen
+from invariance.checkers.views import each, flat, plain, through
 from invariance.judge import Claim
 from oracles.formats import cap_as_fp32
-from oracles.rounding import to_bits
 
-# Hygiene too, in files of their own: what autograd may be asked, and what must be refused.
-PARTS = (graphs, refusals)
+# Hygiene too, in files of their own: what autograd may be asked, the process, and what must be refused.
+PARTS = (graphs, left_alone, refusals)
 
+_CALLS = 64  # while a first result is held: rings of output buffers are shorter
 _EMPTY_SHAPES = ((0,), (0, 3), (3, 0), (2, 0, 5), (1, 0, 1, 2))
 
 
@@ -40,6 +41,9 @@ def result_form(f: Map, args: Args, pick: Pick) -> Iterator[Claim]:  # noqa: ARG
     yield Claim("the dtype", got=str(result.dtype), want=str(kind))
     yield Claim("the device", got=str(result.device), want=str(x.device))
     yield Claim("the layout", got=str(result.layout), want=str(torch.strided))
+    if all(t.is_contiguous() for t in args):
+        yield Claim("of contiguous inputs, contiguous", got=result.is_contiguous(), want=True)
+    yield Claim("two elements in one place", got=laps_itself(result), want=False)
 
 
 @checker(
@@ -52,18 +56,23 @@ def result_form(f: Map, args: Args, pick: Pick) -> Iterator[Claim]:  # noqa: ARG
     ),
 )
 def inputs_unmodified(f: Map, args: Args, pick: Pick) -> Iterator[Claim]:  # noqa: ARG001 - nothing to choose
-    """The memory behind x and grad_y, padding and neighbours included, holds the same bits after a call."""
-    before = [_memory(t).clone() for t in args]
-    f(*args)
+    """The memory behind x and grad_y, padding and neighbours included, keeps its bits in a call; x keeps its form."""
+    before = [memory(t).clone() for t in args]
+    versions = [t._version for t in args]
+    forms: list[tuple[tuple[str, object], ...]] = []
+
+    def watched(op: Operator, x: Tensor) -> Tensor:
+        forms.append(seen(x))
+        y = op(x)
+        forms.append(seen(x))
+        return y
+
+    through(f, watched)(*args)
     for name, t, kept in zip(("x", "grad_y"), args, before, strict=False):
-        yield Claim(f"the memory of {name}", got=_memory(t), want=kept)
-
-
-def _memory(t: Tensor) -> Tensor:
-    """The whole storage of a tensor as bit patterns, 1-D: what lies between and around its elements too."""
-    storage = t.untyped_storage()
-    count = storage.nbytes() // t.element_size()
-    return to_bits(t.detach().as_strided((count,), (1,), 0))
+        yield Claim(f"the memory of {name}", got=memory(t), want=kept)
+    for (name, was), (_, now) in zip(*forms[:2], strict=True):
+        yield Claim(f"{name} of the tensor given", got=now, want=was)
+    yield Claim("the versions of the inputs", got=[t._version for t in args], want=versions)
 
 
 @checker(
@@ -74,35 +83,30 @@ def no_aliasing(f: Map, args: Args, pick: Pick) -> Iterator[Claim]:  # noqa: ARG
     first = f(*args)
     kept = first.clone()
     for name, t in zip(("x", "grad_y"), args, strict=False):
-        yield Claim(f"the result shares memory with {name}", got=_overlap(first, t), want=False)
+        yield Claim(f"the result shares memory with {name}", got=overlap(first, t), want=False)
     flat_out = (_barely(args[0], cap_as_fp32(f.cap)), *args[1:])
     for name, t, result in zip(("x", "grad_y"), flat_out, (f(*flat_out),) * 2, strict=False):
         label = f"where the cap changes nothing, the result shares memory with {name}"
-        yield Claim(label, got=_overlap(result, t), want=False)
+        yield Claim(label, got=overlap(result, t), want=False)
     others = (-args[0], *args[1:])
     for label, again in (("a second call", args), ("a call with -x", others)):
         later = f(*again)
-        yield Claim(f"{label} returns the memory of the first result", got=_overlap(first, later), want=False)
+        yield Claim(f"{label} returns the memory of the first result", got=overlap(first, later), want=False)
         yield Claim(f"the first result after {label}", got=first, want=kept, of=args)
+    met = any(overlap(first, f(*others)) for _ in range(_CALLS))
+    yield Claim(f"one of {_CALLS} more calls returns the memory of the first result", got=met, want=False)
+    yield Claim(f"the first result after {_CALLS} more calls", got=first, want=kept, of=args)
+    if len(args) == 2:
+        leaf, y = f.graph(args[0])
+        sent = plain(y.detach())
+        gradient = f.gradient(leaf, y, args[1])
+        yield Claim("the gradient shares memory with y", got=overlap(gradient, y), want=False)
+        yield Claim("y after the backward", got=y.detach(), want=sent, of=args[:1])
 
 
 def _barely(x: Tensor, cap: float) -> Tensor:
     """x with every |x/c| so small that y is x and dx is grad_y: there an implementation may hand out its argument."""
     return torch.copysign(torch.full_like(x, cap * 2.0**-14), x)
-
-
-def _overlap(a: Tensor, b: Tensor) -> bool:
-    """Whether the stretches of memory that two tensors reach over have a byte in common."""
-    (low, high), (start, stop) = _reach(a), _reach(b)
-    return a.device == b.device and low < stop and start < high
-
-
-def _reach(t: Tensor) -> tuple[int, int]:
-    """First and past-the-last byte of a tensor; an empty one reaches nothing."""
-    if t.numel() == 0:
-        return 0, 0
-    last = sum((size - 1) * stride for size, stride in zip(t.shape, t.stride(), strict=True))
-    return t.data_ptr(), t.data_ptr() + (last + 1) * t.element_size()
 
 
 @checker(
@@ -116,10 +120,10 @@ def guard_bands(f: Map, args: Args, pick: Pick) -> Iterator[Claim]:
     for label, guard in (("NaN", math.nan), ("1", 1.0)):
         shift = pick(f"offset among {label}", 0, 16)
         guarded = [_guarded(t, guard, shift) for t in args]
-        before = [_memory(t).clone() for t in guarded]
+        before = [memory(t).clone() for t in guarded]
         yield Claim(f"between guards of {label}", got=f(*guarded), want=want, of=args)
         for name, t, kept in zip(("x", "grad_y"), guarded, before, strict=False):
-            yield Claim(f"the guards of {label} around {name}", got=_memory(t), want=kept)
+            yield Claim(f"the guards of {label} around {name}", got=memory(t), want=kept)
 
 
 def _guarded(t: Tensor, guard: float, shift: int) -> Tensor:

@@ -13,6 +13,7 @@ from invariance.checkers import Pick, checker, constructed_candidates
 from invariance.checkers.accuracy import Args
 from invariance.checkers.analytic import settled_value
 from invariance.checkers.scaling import any_cap
+from invariance.checkers.views import plain
 from invariance.judge import Claim
 from oracles.formats import cap_as_fp32
 from oracles.truth import Truth
@@ -106,12 +107,14 @@ def _short(value: float | int) -> str:
     bugs=("huggingface/trl#6629", "linkedin/Liger-Kernel#1350"),
 )
 def bad_dtypes(f: Map, args: Args, pick: Pick) -> Iterator[Claim]:  # noqa: ARG001 - nothing to choose
-    """FP64, complex, integer and bool inputs are refused with an error."""
+    """FP64, complex, integer and bool inputs are refused with an error, and the operator works on."""
+    want = plain(f(*args))
     for dtype in _BAD_DTYPES:
         if (
             f.pass_ == "inference" or dtype.is_floating_point or dtype.is_complex
         ):  # nothing else has gradients
             yield _refused(str(dtype), partial(f, args[0].to(dtype)))
+    yield Claim("a good input, after the refusals", got=f(*args), want=want, of=args)
 
 
 def _refused(label: str, call: Callable[[], object]) -> Claim:

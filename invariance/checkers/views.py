@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
 from typing import TypeVar
 
 import torch
 from torch import Tensor
 
-from invariance.candidate import Map
+from invariance.candidate import Map, Operator
 from invariance.judge import Claim
 
 Args = tuple[Tensor, ...]
@@ -29,6 +31,11 @@ def commuting(label: str, f: Map, args: Args, whole: Tensor, view: View) -> Clai
     """The claim that the map of a view of the arguments is the view of `whole`, their result."""
     seen = each(args, view)
     return Claim(label, got=f(*seen), want=view(whole), of=seen)
+
+
+def through(f: Map, way: Callable[[Operator, Tensor], Tensor]) -> Map:
+    """The same map with its operator called as `way(op, x)`."""
+    return replace(f, op=partial(way, f.op))
 
 
 def plain(t: Tensor) -> Tensor:

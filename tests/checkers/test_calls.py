@@ -13,6 +13,7 @@ from invariance.candidate import PASSES, adapt, load
 from invariance.checkers import LAWS, load_laws
 from invariance.checkers.calls import results
 from invariance.checkers.states import STATES, threads
+from invariance.judge import judge
 from invariance.run import arguments
 from strategies.case import Case
 from tests.checkers.faulty import GOOD, bumped, faulty, softcap, verdict
@@ -173,6 +174,46 @@ def test_grad_mode_catches(kernel, pass_, label):
     found = verdict("grad_mode", adapt("kernel", kernel), CASE, pass_)
     assert found.mismatch is not None
     assert label in found.mismatch.label
+
+
+class OtherInEval(torch.nn.Module):
+    def __init__(self, softcap):
+        super().__init__()
+        self.softcap = softcap
+
+    def forward(self, x):
+        right = softcap(x, self.softcap)
+        return right if self.training else 2 * right
+
+
+@pytest.mark.parametrize("pass_", PASSES)
+@pytest.mark.parametrize("training", [True, False])
+def test_grad_mode_sees_a_module_that_differs_in_eval_and_leaves_its_mode(pass_, training):
+    f = adapt("module", OtherInEval).map(30.0, pass_)
+    f.op.train(training)
+    found = judge(LAWS["grad_mode"].check(f, arguments(f, CASE, "cpu"), CASE.pick))
+    assert found.mismatch is not None
+    assert found.mismatch.label in ("eval()", "train()")
+    assert f.op.training is training
+
+
+class ChangedByBackward:
+    def __init__(self, softcap):
+        self.softcap, self.factor = softcap, 1.0
+
+    def __call__(self, x):
+        return self.factor * softcap(x, self.softcap, self.backward, "backward")
+
+    def backward(self, out, args):
+        self.factor = 2.0
+        return out
+
+
+@pytest.mark.parametrize("pass_", ["forward", "inference"])
+def test_repeat_sees_what_a_backward_leaves_on_the_operator(pass_):
+    found = verdict("repeat", adapt("changed", ChangedByBackward), CASE, pass_)
+    assert found.mismatch is not None
+    assert found.mismatch.label == "again, after a backward"
 
 
 class LastCapWins:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
 import torch
 
 from invariance.candidate import PASSES, CandidateRaised, adapt
 from invariance.checkers import LAWS, load_laws
+from invariance.checkers.left_alone import _settings
 from strategies.case import Case
 from strategies.layouts import LAYOUTS
 from tests.checkers.faulty import faulty, softcap, verdict
@@ -14,7 +17,7 @@ from tests.checkers.good import GOOD, Operator, PlainAutograd, WideOutput
 
 load_laws()
 
-MODULES = {"invariance.checkers." + name for name in ("hygiene", "graphs", "refusals")}
+MODULES = {"invariance.checkers." + name for name in ("hygiene", "graphs", "left_alone", "refusals")}
 NAMES = sorted(name for name, law in LAWS.items() if law.check.__module__ in MODULES)
 CELLS = [(name, pass_) for name in NAMES for pass_ in LAWS[name].passes]
 CAPS = (30, 17.3, 1, 2.0**-60, 2.0**60)
@@ -214,8 +217,104 @@ class SilentlyFirstOrder(Operator):
         return ConstantSlope.apply(x.float(), self.cap)
 
 
+class Replacing(PlainAutograd):
+    """A right softcap with what a subclass does to x and y."""
+
+    def value(self, x):
+        return self.spoil(x, super().value(x))
+
+
+class Odd(Replacing):
+    def spoil(self, x, y):
+        return y.transpose(0, -1).contiguous().transpose(0, -1) if y.dim() > 1 else y
+
+
+class Lapped(Replacing):
+    def spoil(self, x, y):
+        return y[:1].expand(y.shape) if y.dim() and x.stride(0) == 0 else y
+
+
+class Reshapes(Replacing):
+    def spoil(self, x, y):
+        x.detach_().unsqueeze_(0)
+        return y
+
+
+class Writes(Replacing):
+    def spoil(self, x, y):
+        with torch.no_grad():
+            x.neg_().neg_()
+        return y
+
+
+class Marks(Replacing):
+    def spoil(self, x, y):
+        x.requires_grad_(not x.requires_grad)
+        return y
+
+
+class Ring(Replacing):
+    def __init__(self, softcap):
+        super().__init__(softcap)
+        self.ring, self.calls = {}, 0
+
+    def spoil(self, x, y):
+        self.calls += 1
+        slot = self.ring.setdefault((y.shape, self.calls % 32), torch.empty(y.shape))
+        return slot.copy_(y.detach())
+
+
+class Held(torch.autograd.Function):
+    """Holds y and a buffer for dx where autograd does not look; `spoil(y, buffer, dx)` is the gradient sent."""
+
+    @staticmethod
+    def forward(ctx, x, cap, spoil):
+        y = cap * torch.tanh(x.float() / cap)
+        ctx.y, ctx.buffer, ctx.cap, ctx.spoil = y.detach(), torch.empty(x.shape), cap, spoil
+        ctx.save_for_backward(x)
+        return y
+
+    @staticmethod
+    def backward(ctx, grad_y):
+        (x,) = ctx.saved_tensors
+        dx = grad_y * (1 - torch.tanh(x.float() / ctx.cap) ** 2)
+        return ctx.spoil(ctx.y, ctx.buffer, dx).to(x.dtype), None, None
+
+
+def holding(spoil):
+    class Holding(Operator):
+        def value(self, x):
+            return Held.apply(x, self.cap, spoil)
+
+    return adapt("holding", Holding)
+
+
+def spoils_y(y, buffer, dx):
+    y.zero_()
+    return dx
+
+
+class BrokenByRefusal(PlainAutograd):
+    def __call__(self, x):
+        try:
+            return super().__call__(x)
+        except TypeError:
+            self.cap *= 2
+            raise
+
+
 FORWARDS = ("forward", "inference")
 FAULTS = [
+    ("result_form", adapt("odd", Odd), FORWARDS),
+    ("inputs_unmodified", adapt("reshapes", Reshapes), ("inference",)),
+    ("inputs_unmodified", adapt("writes", Writes), ("inference",)),
+    ("inputs_unmodified", adapt("marks", Marks), ("inference",)),
+    ("no_aliasing", adapt("ring", Ring), FORWARDS),
+    ("no_aliasing", holding(lambda y, buffer, dx: y.copy_(dx)), ("backward",)),
+    ("no_aliasing", holding(spoils_y), ("backward",)),
+    ("retained_graph", holding(lambda y, buffer, dx: buffer.copy_(dx).detach()), ("backward",)),
+    ("bad_dtypes", adapt("broken by refusal", BrokenByRefusal), FORWARDS),
+    *(("process_left_alone", faulty(lambda out, args: (torch.rand(1), out)[1], p), (p,)) for p in PASSES),
     ("result_form", wrong(forward=in_fp64), FORWARDS),
     ("result_form", adapt("detached", lambda x, cap: softcap(x.detach(), cap)), ("backward",)),
     ("inputs_unmodified", wrong(forward=writes_into_its_input), PASSES),
@@ -260,6 +359,42 @@ def caught(law, candidate, case, pass_):
 def test_every_law_has_a_fault_in_each_of_its_passes():
     caught = {(law, pass_) for law, _, passes in FAULTS for pass_ in passes}
     assert caught == set(CELLS)
+
+
+def test_a_result_that_is_several_elements_in_one_place_is_no_result():
+    case = Case((5, 33), "fp32", 30, "stride_zero", seed=2)
+    found = verdict("result_form", adapt("lapped", Lapped), case, "inference")
+    assert found.mismatch is not None
+    assert found.mismatch.label == "two elements in one place"
+
+
+ACTIONS = {
+    "the default dtype": lambda: torch.set_default_dtype(torch.float64),
+    "the thread count": lambda: torch.set_num_threads(3),
+    "the grad mode": lambda: torch._C._set_grad_enabled(not torch.is_grad_enabled()),
+    "deterministic mode": lambda: torch.set_deterministic_debug_mode(0),
+    "the matmul precision": lambda: torch.set_float32_matmul_precision("medium"),
+    "anomaly mode": lambda: torch.set_anomaly_enabled(False),
+    "flushing of denormals": lambda: torch.set_flush_denormal(True),
+    "Python's random numbers": random.random,
+    "the random numbers of the CPU": lambda: torch.manual_seed(0x5EED),
+    "autocast on cpu": lambda: torch.set_autocast_enabled("cpu", True),
+}
+
+
+@pytest.mark.parametrize("name", ACTIONS)
+def test_what_a_call_leaves_behind_is_found_and_put_right(name):
+    def kernel(x, cap):
+        y = softcap(x, cap)
+        ACTIONS[name]()
+        return y
+
+    device = torch.device("cpu")
+    before = _settings(device)[name].read()
+    found = verdict("process_left_alone", adapt("leaving", kernel), Case((4,), "fp32", 30), "inference")
+    assert found.mismatch is not None
+    assert found.mismatch.label.startswith(name)
+    assert _settings(device)[name].read() == before
 
 
 @pytest.mark.parametrize(

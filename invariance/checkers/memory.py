@@ -1,0 +1,51 @@
+"""Whose memory a tensor is, and what may be seen of it from outside."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from oracles.rounding import to_bits
+
+
+def memory(t: Tensor) -> Tensor:
+    """The whole storage of a tensor as bit patterns, 1-D: what lies between and around its elements too."""
+    storage = t.untyped_storage()
+    count = storage.nbytes() // t.element_size()
+    return to_bits(t.detach().as_strided((count,), (1,), 0))
+
+
+def overlap(a: Tensor, b: Tensor) -> bool:
+    """Whether the stretches of memory that two tensors reach over have a byte in common."""
+    (low, high), (start, stop) = reach(a), reach(b)
+    return a.device == b.device and low < stop and start < high
+
+
+def reach(t: Tensor) -> tuple[int, int]:
+    """First and past-the-last byte of a tensor; an empty one reaches nothing."""
+    if t.numel() == 0:
+        return 0, 0
+    last = sum((size - 1) * stride for size, stride in zip(t.shape, t.stride(), strict=True))
+    return t.data_ptr(), t.data_ptr() + (last + 1) * t.element_size()
+
+
+def laps_itself(t: Tensor) -> bool:
+    """Whether two elements of a tensor are one place in memory."""
+    if t.is_contiguous():
+        return False
+    places = torch.zeros(1, dtype=torch.int64)
+    for size, stride in zip(t.shape, t.stride(), strict=True):
+        places = (places[:, None] + stride * torch.arange(size)).flatten()
+    return bool((places.sort().values.diff() == 0).any())
+
+
+def seen(t: Tensor) -> tuple[tuple[str, object], ...]:
+    """What a caller sees of a tensor beside its numbers; the version counts what was written to it in place."""
+    return (
+        ("the shape", tuple(t.shape)),
+        ("the strides", t.stride()),
+        ("the storage offset", t.storage_offset()),
+        ("the address", t.data_ptr()),
+        ("requires_grad", t.requires_grad),
+        ("the version", t._version),
+    )
