@@ -172,3 +172,20 @@ def _changed(softcap: float, change: Any) -> Any:
     """The right kernel, whose result `change(x, y)` replaces."""
     kernel = Kernel(softcap)
     return lambda x: change(x, kernel(x))
+
+
+@wrong(bugs=(67, 69), must={"inputs_unmodified"}, may={"changed_in_place"})
+def version_bumped(softcap: float) -> Kernel:
+    """x is negated in place and back: the bits are as they were, and graphs that saved x are refused."""
+
+    def inference(x: Tensor, c: float) -> Tensor:
+        if _distinct(x):
+            with torch.no_grad():
+                x.neg_()
+            y = -capped(x, c)
+            with torch.no_grad():
+                x.neg_()
+            return y
+        return capped(x, c)
+
+    return Kernel(softcap, inference=inference)

@@ -114,3 +114,47 @@ def saved_read_flat(softcap: float) -> Kernel:
 
 def _flat(x: Tensor) -> Tensor:
     return x.as_strided(x.shape, torch.empty(x.shape, device="meta").stride(), x.storage_offset())
+
+
+class _SpoilsOutput(torch.autograd.Function):
+    """The backward takes y's memory for scratch."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, kernel: Kernel) -> Tensor:
+        y = kernel.forward(x, kernel.softcap)
+        ctx.kernel, ctx.y = kernel, y.detach()
+        ctx.save_for_backward(x)
+        return y
+
+    @staticmethod
+    def backward(ctx: Any, grad_y: Tensor) -> tuple[Tensor, None]:
+        (x,) = ctx.saved_tensors
+        ctx.y.zero_()
+        return ctx.kernel.backward(x, grad_y, ctx.kernel.softcap), None
+
+
+class _OneBuffer(torch.autograd.Function):
+    """All gradients of a graph in one buffer."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, kernel: Kernel) -> Tensor:
+        ctx.kernel, ctx.dx = kernel, torch.empty(x.shape, dtype=x.dtype, device=x.device)
+        ctx.save_for_backward(x)
+        return kernel.forward(x, kernel.softcap)
+
+    @staticmethod
+    def backward(ctx: Any, grad_y: Tensor) -> tuple[Tensor, None]:
+        (x,) = ctx.saved_tensors
+        return ctx.dx.copy_(ctx.kernel.backward(x, grad_y, ctx.kernel.softcap).detach()), None
+
+
+@wrong(bugs=(67, 92), must={"no_aliasing"}, may=ANY)
+def output_spoilt_by_backward(softcap: float) -> Any:
+    """The backward uses y, which the caller still holds, for scratch."""
+    return _through(softcap, _SpoilsOutput)
+
+
+@wrong(bugs=(92, 69), must={"retained_graph"}, may=ANY)
+def one_gradient_buffer_a_graph(softcap: float) -> Any:
+    """A second backward over a retained graph overwrites the first gradient."""
+    return _through(softcap, _OneBuffer)

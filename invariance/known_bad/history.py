@@ -96,3 +96,26 @@ def gradient_tail_unwritten(softcap: float) -> Kernel:
         return dx
 
     return Kernel(softcap, backward=backward)
+
+
+@wrong(bugs=(92, 67), must={"no_aliasing"}, may=ANY)
+def ring_of_outputs(softcap: float) -> Kernel:
+    """32 output buffers a shape, in turn: the 32nd call after it overwrites a result."""
+    calls = itertools.count()
+
+    def forward(x: Tensor, c: float) -> Tensor:
+        return _pooled(x, f"y {next(calls) % 32}").copy_(capped(x, c))
+
+    return Kernel(softcap, forward)
+
+
+@wrong(bugs=(90,), must={"repeat"}, may=ANY, elements=18100)
+def after_a_backward(softcap: float) -> Kernel:
+    """Once it went backward, an operator's forward runs another kernel."""
+    done: list[bool] = []
+
+    def backward(x: Tensor, g: Tensor, c: float) -> Tensor:
+        done.append(True)
+        return gradient(x, g, c)
+
+    return Kernel(softcap, lambda x, c: nudged(capped(x, c), bool(done)), backward)

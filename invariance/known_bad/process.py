@@ -1,4 +1,4 @@
-"""Wrong towards the process: crashes, hangs, exits. Each cell costs seconds, so the plan is cut to a few laws."""
+"""Wrong towards the process: crashes, hangs, exits, settings left changed. A cell that costs seconds cuts the plan."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import signal
 import sys
 import time
 
+import torch
 from torch import Tensor
 
 from invariance.known_bad.entry import wrong
@@ -60,3 +61,37 @@ def exits(softcap: float) -> Kernel:
             raise TypeError(f"not {x.dtype}")
 
     return Kernel(softcap, check=check)
+
+
+@wrong(bugs=(95,), must={"process_left_alone"})
+def leaves_grad_on(softcap: float) -> Kernel:
+    """Without a graph to record, the grad mode is switched on and never put back."""
+
+    def inference(x: Tensor, c: float) -> Tensor:
+        y = capped(x.detach(), c)
+        torch.set_grad_enabled(True)
+        return y
+
+    return Kernel(softcap, inference=inference)
+
+
+@wrong(bugs=(90,), must={"process_left_alone"})
+def consumes_rng(softcap: float) -> Kernel:
+    """Every call draws a random number, which moves those that the caller draws after it."""
+
+    def forward(x: Tensor, c: float) -> Tensor:
+        torch.rand(1)
+        return capped(x, c)
+
+    return Kernel(softcap, forward)
+
+
+@wrong(bugs=(91,), must={"process_left_alone"}, may={"process_state"})
+def leaves_default_dtype(softcap: float) -> Kernel:
+    """The default dtype, set for a constant of the kernel, stays FP32 whatever it was."""
+
+    def forward(x: Tensor, c: float) -> Tensor:
+        torch.set_default_dtype(torch.float32)
+        return capped(x, c)
+
+    return Kernel(softcap, forward)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from invariance.known_bad.entry import ANY, wrong
-from invariance.known_bad.kernel import ACCEPTED, Kernel, capped, refuse_dtypes
+from invariance.known_bad.kernel import ACCEPTED, Kernel, capped, nudged, refuse_dtypes
 from oracles.formats import cap_as_fp32
 
 
@@ -126,3 +126,18 @@ def _refuse(condition: bool, x: Tensor, what: str) -> None:
         refuse_dtypes(x)
     if condition:
         raise ValueError(f"softcap does not take {what}")
+
+
+@wrong(bugs=(20,), must={"bad_dtypes"})
+def broken_by_a_refusal(softcap: float) -> Kernel:
+    """A refused input leaves a flag behind, with which later calls go another way."""
+    refused: list[bool] = []
+
+    def check(x: Tensor) -> None:
+        try:
+            refuse_dtypes(x)
+        except TypeError:
+            refused.append(True)
+            raise
+
+    return Kernel(softcap, lambda x, c: nudged(capped(x, c), bool(refused)), check=check)

@@ -142,3 +142,20 @@ def restored_elsewhere(softcap: float) -> Kernel:
         return nudged(gradient(x, g, c), x.data_ptr() not in addresses)
 
     return Kernel(softcap, forward, backward)
+
+
+class _OtherInEval(torch.nn.Module):
+    """Another kernel, one ulp lower, where the module is not training."""
+
+    def __init__(self, softcap: float) -> None:
+        super().__init__()
+        self.kernels = Kernel(softcap, lambda x, c: nudged(capped(x, c))), Kernel(softcap)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.kernels[self.training](x)
+
+
+@wrong(bugs=(95, 97), must={"grad_mode"})
+def other_kernel_in_eval(softcap: float) -> Any:
+    """After `.eval()` a module takes another kernel: rollout and trainer disagree."""
+    return _OtherInEval(softcap)
