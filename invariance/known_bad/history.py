@@ -43,7 +43,15 @@ def output_buffer_reused(softcap: float) -> Kernel:
 
 @wrong(
     bugs=(92, 67),
-    must={"double_backward", "fresh_process", "no_aliasing", "oddness", "permutation", "repeat"},
+    must={
+        "double_backward",
+        "fresh_process",
+        "no_aliasing",
+        "oddness",
+        "permutation",
+        "repeat",
+        "retained_graph",
+    },
 )
 def gradient_buffer_reused(softcap: float) -> Kernel:
     """One buffer a shape for all gradients."""
