@@ -106,7 +106,7 @@ def _settings(device: torch.device) -> dict[str, Setting]:
             torch.get_float32_matmul_precision, torch.set_float32_matmul_precision, ("highest", "high")
         ),
         "anomaly mode": Setting(_anomaly, _set_anomaly, ((False, True), (True, False))),
-        "flushing of denormals": Setting(_flushes, torch.set_flush_denormal),
+        "flushing of denormals": Setting(_flushes, torch.set_flush_denormal, (False, True)),
         "Python's random numbers": Setting(random.getstate, random.setstate),
         "the random numbers of the CPU": _generator(torch.default_generator),
         **{f"autocast on {kind}": _autocast(kind) for kind in sorted({"cpu", device.type})},
