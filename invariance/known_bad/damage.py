@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from invariance.known_bad.entry import ANY, wrong
-from invariance.known_bad.kernel import Kernel, capped, gradient
+from invariance.known_bad.kernel import Kernel, capped
 
 
 @wrong(bugs=(67, 68), must={"inputs_unmodified"}, may=ANY)
@@ -27,44 +27,6 @@ def capped_in_place(softcap: float) -> Kernel:
 def _distinct(x: Tensor) -> bool:
     """Whether no two elements are one in memory, so that x may be written to."""
     return 0 not in [stride for size, stride in zip(x.shape, x.stride(), strict=True) if size > 1]
-
-
-@wrong(
-    bugs=(67,),
-    must={
-        "exact_value",
-        "freed_memory",
-        "layout",
-        "oddness",
-        "special_values",
-        "specification",
-        "splitting",
-        "vocabulary_shards",
-    },
-)
-def nan_cleaned_in_place(softcap: float) -> Kernel:
-    """NaN in x are replaced for good, for the caller too; the result keeps them."""
-
-    def forward(x: Tensor, c: float) -> Tensor:
-        y = capped(x, c)
-        if _distinct(x):
-            x.data.nan_to_num_(nan=0.0)
-        return y
-
-    return Kernel(softcap, forward)
-
-
-@wrong(bugs=(67, 68), must={"inputs_unmodified"}, may=ANY)
-def backward_overwrites_x(softcap: float) -> Kernel:
-    """The backward reuses the memory of the saved x for its result."""
-
-    def backward(x: Tensor, g: Tensor, c: float) -> Tensor:
-        dx = gradient(x, g, c)
-        if _distinct(x):
-            x.data.copy_(dx)
-        return dx
-
-    return Kernel(softcap, backward=backward)
 
 
 @wrong(
@@ -139,33 +101,6 @@ def dtype_by_grad_mode(softcap: float) -> Any:
     return _changed(
         softcap, lambda x, y: y.to(x.dtype) if not (torch.is_grad_enabled() and x.requires_grad) else y
     )
-
-
-@wrong(
-    bugs=(32,),
-    must={
-        "batch",
-        "exact_value",
-        "padding",
-        "result_form",
-        "slicing",
-        "special_values",
-        "splitting",
-        "table",
-        "vocabulary_shards",
-    },
-    dtypes=("bf16",),
-    elements=17700,
-)
-def dtype_by_size(softcap: float) -> Any:
-    """Results of more than 1024 elements have the dtype of x, smaller ones are FP32."""
-    return _changed(softcap, lambda x, y: y.to(x.dtype) if x.numel() > 1024 else y)
-
-
-@wrong(bugs=(73,), must={"empty_and_scalar"}, may=ANY)
-def scalar_gets_a_dimension(softcap: float) -> Any:
-    """A 0-d input gives a result of shape (1,)."""
-    return _changed(softcap, lambda x, y: y.reshape(1) if x.dim() == 0 else y)
 
 
 def _changed(softcap: float, change: Any) -> Any:

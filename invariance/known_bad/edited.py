@@ -26,9 +26,9 @@ class Edited:
 
     def _interpreted(self) -> Any:
         if self.interpreted is None:
-            from invariance.tiers.interpreter import interpreted_factory  # noqa: PLC0415 - needs Triton
+            from invariance.tiers.interpreter import InterpretedOp  # noqa: PLC0415 - needs Triton
 
-            self.interpreted = interpreted_factory(self.kind)(softcap=self.softcap)
+            self.interpreted = InterpretedOp(self.on_device)
         return self.interpreted
 
 

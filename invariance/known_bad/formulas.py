@@ -122,28 +122,6 @@ def eager_chain(softcap: float) -> Kernel:
     return Kernel(softcap, lambda x, c: c * torch.tanh(x / c))
 
 
-@wrong(bugs=(44,), must={"exact_value", "special_values"})
-def linear_too_far(softcap: float) -> Kernel:
-    """y = x up to |z| = 2^-7, where the cubic term is 350 ulp."""
-
-    def forward(x: Tensor, c: float) -> Tensor:
-        return torch.where(_quotient(x, c).abs() < 2.0**-7, x.float(), capped(x, c))
-
-    return Kernel(softcap, forward)
-
-
-@wrong(bugs=(38,), must={"exact_value", "special_values", "specification"})
-def saturates_early(softcap: float) -> Kernel:
-    """Exactly ±c from |z| = 6 on, a hundred ulp too soon."""
-
-    def forward(x: Tensor, c: float) -> Tensor:
-        return torch.where(
-            _quotient(x, c).abs() >= 6, torch.copysign(torch.full_like(x.float(), c), x.float()), capped(x, c)
-        )
-
-    return Kernel(softcap, forward)
-
-
 @wrong(bugs=(3,), must={"cap_used", "double_backward", "exact_value", "special_values", "specification"})
 def clamp(softcap: float) -> Kernel:
     """A hard cap: right near zero and far out, wrong in the bend."""

@@ -41,12 +41,6 @@ def saved_in_bf16(softcap: float) -> Kernel:
     return Kernel(softcap, backward=backward)
 
 
-@wrong(bugs=(53,), must={"cap_used", "exact_value", "special_values"}, dtypes=("bf16",))
-def rounded_before_the_product(softcap: float) -> Kernel:
-    """The slope is rounded to BF16 before it meets the upstream gradient: two roundings where one is due."""
-    return Kernel(softcap, backward=lambda x, g, c: (g * slope(x, c).bfloat16().float()).to(x.dtype))
-
-
 @wrong(bugs=(48,), must={"cap_used", "exact_value", "special_values"})
 def twelve_units(softcap: float) -> Kernel:
     """The slope is 12 * 2^-24 too large, twice what a correct formula needs."""
@@ -80,18 +74,3 @@ def exponential_slope(softcap: float) -> Kernel:
 def negated_on_one_side(softcap: float) -> Kernel:
     """The derivative is taken as odd: negative inputs push the wrong way."""
     return Kernel(softcap, backward=lambda x, g, c: torch.where(x < 0, -1.0, 1.0) * gradient(x, g, c))
-
-
-@wrong(bugs=(53,), must={"cap_scaling", "exact_value", "special_values"}, dtypes=("bf16",), elements=900)
-def one_gradient_in_65536(softcap: float) -> Kernel:
-    """One magnitude of BF16 has a slope one in a hundred off."""
-
-    def backward(x: Tensor, g: Tensor, c: float) -> Tensor:
-        bad = (
-            (x.view(torch.int16) & 0x7FFF) == 0x4123
-            if x.dtype == torch.bfloat16
-            else torch.zeros_like(x) != 0
-        )
-        return gradient(x, g * torch.where(bad, 0.99, 1.0), c)
-
-    return Kernel(softcap, backward=backward)

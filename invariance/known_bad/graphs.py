@@ -101,17 +101,6 @@ def saved_on_the_operator(softcap: float) -> Any:
     return kernel.replace(forward=forward, backward=backward)
 
 
-@wrong(bugs=(64,), must={"saved_tensor_hooks"}, may=ANY)
-def saved_read_flat(softcap: float) -> Kernel:
-    """The backward takes the saved tensor for contiguous, and hooks may bring it back strided."""
-
-    def backward(x: Tensor, g: Tensor, c: float) -> Tensor:
-        flat = x if x.is_contiguous() or x.untyped_storage().nbytes() < 4 * x.numel() else _flat(x)
-        return gradient(flat, g, c)
-
-    return Kernel(softcap, capped, backward)
-
-
 def _flat(x: Tensor) -> Tensor:
     return x.as_strided(x.shape, torch.empty(x.shape, device="meta").stride(), x.storage_offset())
 

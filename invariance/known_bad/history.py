@@ -93,19 +93,6 @@ def unwritten_tail(softcap: float) -> Kernel:
     return Kernel(softcap, forward)
 
 
-@wrong(bugs=(59,), must={"freed_memory"}, may=ANY, elements=1200)
-def gradient_tail_unwritten(softcap: float) -> Kernel:
-    """The last partial block of dx is never written; below one block the kernel is right."""
-
-    def backward(x: Tensor, g: Tensor, c: float) -> Tensor:
-        dx = torch.empty(x.shape, dtype=x.dtype, device=x.device)
-        whole = x.numel() // 1024 * 1024 if x.numel() > 1024 else x.numel()
-        dx.view(-1)[:whole].copy_(gradient(x.detach(), g, c).reshape(-1)[:whole])
-        return dx
-
-    return Kernel(softcap, backward=backward)
-
-
 @wrong(bugs=(92, 67), must={"no_aliasing"}, may=ANY)
 def ring_of_outputs(softcap: float) -> Kernel:
     """32 output buffers a shape, in turn: the 32nd call after it overwrites a result."""

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from invariance.known_bad.entry import wrong
-from invariance.known_bad.kernel import Kernel, capped, gradient, nudged
+from invariance.known_bad.kernel import Kernel, capped, nudged
 
 
 def _in_eights(flag: Tensor) -> Tensor:
@@ -58,12 +58,3 @@ def scaled_by_the_largest(softcap: float) -> Kernel:
         return c * torch.tanh(x.float() / scale / c * scale)
 
     return Kernel(softcap, forward)
-
-
-@wrong(bugs=(55, 5), must={"neighbours", "padding", "special_values", "vocabulary_shards"})
-def gradient_nan_spreads(softcap: float) -> Kernel:
-    """A NaN in the upstream gradient reaches its whole vector of eight."""
-    return Kernel(
-        softcap,
-        backward=lambda x, g, c: torch.where(_in_eights(g.isnan()), torch.nan, gradient(x, g, c)).to(x.dtype),
-    )

@@ -127,32 +127,3 @@ def one_row(softcap: float) -> Kernel:
 def four_dimensions(softcap: float) -> Kernel:
     """From four dimensions on indices are computed another way."""
     return Kernel(softcap, lambda x, c: nudged(capped(x, c), x.dim() >= 4))
-
-
-@wrong(
-    bugs=(73,),
-    must={
-        "batch",
-        "empty_and_scalar",
-        "neighbours",
-        "padding",
-        "permutation",
-        "reshaping",
-        "saturation",
-        "slicing",
-        "vocabulary_shards",
-    },
-)
-def scalars(softcap: float) -> Kernel:
-    """A 0-d tensor is computed as a Python number."""
-    return Kernel(softcap, lambda x, c: nudged(capped(x, c), x.dim() == 0))
-
-
-@wrong(bugs=(57, 28), must={"batch", "padding", "vocabulary_shards"})
-def padded_width(softcap: float) -> Kernel:
-    """Row widths that are multiples of 4 take a vectorised path, the others a scalar one."""
-
-    def forward(x: Tensor, c: float) -> Tensor:
-        return nudged(capped(x, c), x.dim() == 2 and x.shape[-1] % 4 == 0)
-
-    return Kernel(softcap, forward)

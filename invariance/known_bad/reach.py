@@ -34,13 +34,14 @@ def out_of_reach(spec: str) -> tuple[list[tuple[str, str, str, str]], int]:
 
 def _fault(kernel: Any, block: int, dtypes: tuple[torch.dtype, ...]) -> str | None:
     """What the address check says of the first, the first past 2^31 and the last program of a launch."""
-    from invariance.tiers.interpreter import OutOfBounds, interpreted, virtual_tensor  # noqa: PLC0415 - needs Triton
+    from invariance.tiers import interpreter as tier  # noqa: PLC0415 - needs Triton
 
-    tensors = [virtual_tensor(ELEMENTS, dtype) for dtype in dtypes]
+    tier.self_test()  # once for every kernel: what the laws said of it stands on the same repairs
+    tensors = [tier.virtual_tensor(ELEMENTS, dtype) for dtype in dtypes]
     blocks = -(-ELEMENTS // block)
     try:
-        with interpreted(program_ids=(0, 2**31 // block, blocks - 1), total=blocks):
+        with tier.interpreted(program_ids=(0, 2**31 // block, blocks - 1), total=blocks):
             kernel[(blocks,)](*tensors, 30.0, ELEMENTS, BLOCK=block)
-    except OutOfBounds as error:
+    except tier.OutOfBounds as error:
         return str(error)
     return None

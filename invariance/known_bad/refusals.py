@@ -33,12 +33,6 @@ def zero_is_off(softcap: float) -> Kernel:
     return Kernel(softcap, cap=lambda given: 2.0**60 if given == 0 else cap_as_fp32(given))
 
 
-@wrong(bugs=(30,), must={"bad_caps"})
-def sign_of_the_cap_dropped(softcap: float) -> Kernel:
-    """A negative cap is taken for its absolute value."""
-    return Kernel(softcap, cap=lambda given: cap_as_fp32(abs(given)))
-
-
 @wrong(bugs=(29,), must={"bad_caps"})
 def tiny_cap_taken(softcap: float) -> Kernel:
     """A cap that is zero as FP32 is only checked as the FP64 number it came as."""
@@ -68,12 +62,6 @@ def integers_taken(softcap: float) -> Kernel:
 def empty_refused(softcap: float) -> Kernel:
     """An empty tensor is an error."""
     return Kernel(softcap, check=lambda x: _refuse(x.numel() == 0, x, "an empty tensor"))
-
-
-@wrong(bugs=(73,), must={"empty_and_scalar"}, may=ANY)
-def scalar_refused(softcap: float) -> Kernel:
-    """A 0-d tensor is an error."""
-    return Kernel(softcap, check=lambda x: _refuse(x.dim() == 0, x, "a 0-d tensor"))
 
 
 @wrong(bugs=(77,), must={"empty_and_scalar", "reshaping"})

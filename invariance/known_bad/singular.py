@@ -113,10 +113,17 @@ def recognised_shard(softcap: float) -> Kernel:
     return Kernel(softcap, forward)
 
 
-@wrong(bugs=(79, 97), must={"table"}, dtypes=("bf16",))
+@wrong(bugs=(79, 97), must={"table"}, dtypes=("bf16",), elements=70000)
 def sixty_five_thousand(softcap: float) -> Kernel:
-    """From 65,536 elements on the grid is two-dimensional, and results differ by one ulp."""
-    return Kernel(softcap, lambda x, c: nudged(capped(x, c), x.numel() >= 65536))
+    """From 65,536 elements on a scan picks the kernel: a zero in front and a NaN at the end cost an ulp."""
+
+    def forward(x: Tensor, c: float) -> Tensor:
+        if x.numel() < 65536:
+            return capped(x, c)
+        line = x.reshape(-1)
+        return nudged(capped(x, c), (line[0] == 0) & line[-1].isnan())
+
+    return Kernel(softcap, forward)
 
 
 @wrong(bugs=(90,), must={"repeat"})

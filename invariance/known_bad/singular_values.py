@@ -82,7 +82,7 @@ def sentinel_read(softcap: float) -> Kernel:
     return Kernel(softcap, forward)
 
 
-@wrong(bugs=(59,), must={"freed_memory"}, elements=900)
+@wrong(bugs=(59,), must={"freed_memory"}, elements=1100)
 def fill_pattern_kept(softcap: float) -> Kernel:
     """A last word that holds the fill of a debugging allocator is taken for memory that is not the kernel's."""
 

@@ -50,22 +50,10 @@ def above_the_cap(softcap: float) -> Kernel:
     return Kernel(softcap, forward)
 
 
-@wrong(bugs=(38,), must={"cap_used", "saturation"})
-def never_the_cap(softcap: float) -> Kernel:
-    """Saturated results are one ulp below the cap."""
-    return Kernel(softcap, lambda x, c: nudged(capped(x, c), capped(x, c).abs() == c))
-
-
 @wrong(bugs=(35,), must={"oddness"})
 def two_sides(softcap: float) -> Kernel:
     """Positive inputs round one ulp lower than negative ones."""
     return Kernel(softcap, lambda x, c: nudged(capped(x, c), (x > 0) & (capped(x, c).abs() != c)))
-
-
-@wrong(bugs=(47,), must={"oddness"})
-def gradient_of_two_sides(softcap: float) -> Kernel:
-    """The derivative at positive inputs is one ulp lower than at negative ones."""
-    return Kernel(softcap, backward=lambda x, g, c: nudged(gradient(x, g, c), x > 0))
 
 
 @wrong(bugs=(37,), must={"special_values", "zeros"}, elements=100)
@@ -74,27 +62,10 @@ def gradient_zero_unsigned(softcap: float) -> Kernel:
     return Kernel(softcap, backward=lambda x, g, c: torch.where(g == 0, 0.0, gradient(x, g, c)).to(x.dtype))
 
 
-@wrong(bugs=(55,), must={"oddness", "special_values", "zeros"}, elements=100)
-def gradient_nan_at_infinity(softcap: float) -> Kernel:
-    """The derivative at ±inf is 0 * inf."""
-
-    def backward(x: Tensor, g: Tensor, c: float) -> Tensor:
-        z = x.float() / c
-        return gradient(x, g, c) + (torch.zeros_like(z) * z).to(x.dtype)
-
-    return Kernel(softcap, backward=backward)
-
-
 @wrong(bugs=(55,), must={"special_values"})
 def gradient_nan_lost(softcap: float) -> Kernel:
     """A NaN in the upstream gradient becomes 0, and the loss that diverged goes unseen."""
     return Kernel(softcap, backward=lambda x, g, c: gradient(x, torch.where(g.isnan(), 0.0, g), c))
-
-
-@wrong(bugs=(44, 55), must={"exact_value", "special_values"})
-def subnormals_lost(softcap: float) -> Kernel:
-    """Everything below 2^-100 is flushed to zero, a quarter of the exponents early."""
-    return Kernel(softcap, lambda x, c: torch.where(x.abs() < 2.0**-100, x.float() * 0.0, capped(x, c)))
 
 
 @wrong(bugs=(50,), must={"cap_scaling"})

@@ -30,12 +30,6 @@ def inference_mode_kernel(softcap: float) -> Kernel:
     return Kernel(softcap, inference=lambda x, c: nudged(capped(x, c), torch.is_inference_mode_enabled()))
 
 
-@wrong(bugs=(95,), must={"grad_mode"})
-def frozen_inputs(softcap: float) -> Kernel:
-    """An input that requires no gradient, in a mode that would record one, takes another kernel."""
-    return Kernel(softcap, inference=lambda x, c: nudged(capped(x, c), torch.is_grad_enabled()))
-
-
 @wrong(
     bugs=(18, 15),
     must={"bound", "cap_used", "exact_value", "grad_mode", "saturation", "special_values", "specification"},
@@ -66,12 +60,6 @@ def follows_autocast(softcap: float) -> Kernel:
         return capped(x.bfloat16() if on else x, c)
 
     return Kernel(softcap, forward)
-
-
-@wrong(bugs=(90,), must={"process_state"})
-def deterministic_kernel(softcap: float) -> Kernel:
-    """Asked for deterministic algorithms, another kernel runs: with other bits."""
-    return Kernel(softcap, lambda x, c: nudged(capped(x, c), torch.are_deterministic_algorithms_enabled()))
 
 
 @wrong(bugs=(90,), must={"process_state"})

@@ -28,30 +28,6 @@ def upstream_ignored(softcap: float) -> Kernel:
     return Kernel(softcap, backward=lambda x, g, c: (slope(x, c) * torch.ones_like(g)).to(x.dtype))
 
 
-@wrong(
-    bugs=(47,),
-    must={
-        "cap_used",
-        "double_backward",
-        "exact_value",
-        "oddness",
-        "sign",
-        "special_values",
-        "specification",
-        "zeros",
-    },
-)
-def upstream_absolute(softcap: float) -> Kernel:
-    """The sign of the upstream gradient is lost."""
-    return Kernel(softcap, backward=lambda x, g, c: gradient(x, g.abs(), c))
-
-
-@wrong(bugs=(4, 53), must={"cap_used", "exact_value", "special_values", "specification"})
-def upstream_in_fp16(softcap: float) -> Kernel:
-    """The upstream gradient passes through FP16: digits, range and small ones are lost."""
-    return Kernel(softcap, backward=lambda x, g, c: gradient(x, g.half().float(), c))
-
-
 @wrong(bugs=(44, 53), must={"exact_value"})
 def small_upstream_lost(softcap: float) -> Kernel:
     """Upstream gradients below 2^-40 count as zero: the mean over a long batch vanishes."""
@@ -105,18 +81,6 @@ def transposed_upstream_misread(softcap: float) -> Kernel:
     def backward(x: Tensor, g: Tensor, c: float) -> Tensor:
         mixed = g.dim() > 1 and 0 < g.stride(-2) < g.stride(-1)
         return gradient(x, _read_flat(g) if mixed else g, c)
-
-    return Kernel(softcap, backward=backward)
-
-
-@wrong(bugs=(65,), must={"layout"}, may=ANY)
-def strided_upstream_refused(softcap: float) -> Kernel:
-    """The backward asks for a contiguous upstream gradient, which no caller controls."""
-
-    def backward(x: Tensor, g: Tensor, c: float) -> Tensor:
-        if not g.is_contiguous():
-            raise RuntimeError("grad_y must be contiguous")
-        return gradient(x, g, c)
 
     return Kernel(softcap, backward=backward)
 
