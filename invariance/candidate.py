@@ -217,7 +217,7 @@ def _attribute(owner: Any, dotted: str, spec: str) -> Any:
     for part in dotted.split("."):
         if not hasattr(owner, part):
             known = [name for name in dir(owner) if not name.startswith("_")]
-            where = getattr(owner, "__name__", owner)
+            where = spec.partition(":")[0] if isinstance(owner, ModuleType) else getattr(owner, "__name__", owner)
             raise CandidateNotLoadable(
                 f"candidate {spec!r}: {where} has no {part!r}; it has {', '.join(known[:12]) or 'nothing'}"
             )

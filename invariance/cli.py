@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Callable, Sequence
 from typing import NoReturn
@@ -22,6 +23,7 @@ class Parser(argparse.ArgumentParser):
         raise UsageError(message)
 
 
+DESCRIPTION = "Judge softcap kernels: accuracy and invariance, forward and gradient."
 COMMANDS = {
     "check": check,
     "laws": laws,
@@ -36,7 +38,7 @@ COMMANDS = {
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command. Exit status: 0 all asked for passes, 1 a law failed, 2 bad request, 130 interrupted."""
-    parser = Parser(prog="softcap-verify", description=__doc__.splitlines()[0] if __doc__ else None)
+    parser = Parser(prog="softcap-verify", description=DESCRIPTION)
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND", parser_class=Parser)
     for name, module in COMMANDS.items():
         sub = commands.add_parser(name, help=module.HELP, description=module.HELP)
@@ -49,6 +51,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except UsageError as error:
         print(f"softcap-verify: {error}", file=sys.stderr)
         return 2
+    except BrokenPipeError:  # `softcap-verify laws | head`: nobody reads on
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
     except KeyboardInterrupt:
         print("softcap-verify: interrupted", file=sys.stderr)
         return 130

@@ -146,9 +146,23 @@ def start_server() -> None:
     kept = os.environ.get("PYTHONPATH")
     os.environ["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
     try:
-        forkserver.ensure_running()
+        with _interrupts_ignored():
+            forkserver.ensure_running()
     finally:
         os.environ.pop("PYTHONPATH") if kept is None else os.environ.update(PYTHONPATH=kept)
+
+
+@contextlib.contextmanager
+def _interrupts_ignored() -> Iterator[None]:
+    """What starts meanwhile ignores SIGINT for life: Ctrl-C reaches the whole group, and the parent alone decides."""
+    if threading.current_thread() is not threading.main_thread():  # signals are the main thread's
+        yield
+        return
+    kept = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, kept)
 
 
 @dataclass
@@ -172,11 +186,12 @@ class _Worker:
     def _spawn(self) -> None:
         with _spawning:
             start_server()
-            self.connection, theirs = _CONTEXT.Pipe()
-            self.process = _CONTEXT.Process(target=_serve, args=(theirs,), daemon=True)
+            ours, theirs = _CONTEXT.Pipe()
+            process = _CONTEXT.Process(target=_serve, args=(theirs,), daemon=True)
             with _without_main():
-                self.process.start()
+                process.start()
             theirs.close()
+            self.connection, self.process = ours, process  # last: an interrupt leaves nothing half started
 
     @property
     def deadline(self) -> float:

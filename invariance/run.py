@@ -241,4 +241,6 @@ def _what_runs(candidate: Candidate, cap: float | int) -> str | None:
         return None
     owner = getattr(op, "__self__", op)
     target = owner if hasattr(owner, "__qualname__") else type(owner)
+    if candidate.convention == "function" or target.__module__.startswith("softcap_candidate_"):
+        return candidate.name
     return f"{target.__module__}:{target.__qualname__}"

@@ -81,8 +81,11 @@ class Session:
         return jobs
 
     def finish(self) -> Report:
-        """The report of what was done so far."""
+        """The report of what was done so far; a cell of the plan that has no verdict yet did not run."""
         settings = self.settings
+        for cell in self.planned - {verdict.cell for verdict in self.verdicts}:
+            verdict = LAWS[cell.law].verdict(cell.pass_)
+            self.verdicts.append(Verdict(cell, verdict, NOT_RUN, reason="the judgement ended before it"))
         return Report(
             settings=settings,
             candidates=tuple(display_name(spec) for spec in self.candidates),

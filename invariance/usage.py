@@ -6,6 +6,8 @@ import argparse
 import math
 import struct
 import sys
+import tempfile
+from pathlib import Path
 
 from invariance.checkers import DTYPES, load_laws
 
@@ -84,6 +86,18 @@ def read_seconds(flag: str, text: str) -> float:
     if not 0 < seconds < 1e6:
         raise UsageError(f"{flag} {text!r} is not a number of seconds above 0")
     return seconds
+
+
+def writable(folder: Path | None) -> None:
+    """Make the folder of a report before anything is judged, and see that it takes a file."""
+    if folder is None:
+        return
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise UsageError(f"--report {folder}: {error.strerror}") from error
 
 
 def add_list(parser: argparse.ArgumentParser, flag: str, help_: str, metavar: str) -> None:

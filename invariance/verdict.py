@@ -71,7 +71,7 @@ class Verdict:
         return f"softcap-verify replay {shlex.quote(json.dumps(recipe, separators=(',', ':')))}"
 
     def __str__(self) -> str:
-        head = f"{self.status.upper()} {self.judgement} {self.cell}"
+        head = f"{self.status.upper()} {self.judgement} {self.cell} · {self.cell.candidate}"
         lines = [f"  {name:<8} {value}" for name, value in self._lines() if value is not None]
         return "\n".join([head, *lines])
 

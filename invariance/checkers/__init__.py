@@ -82,11 +82,14 @@ def every_candidate(convention: str) -> str | None:  # noqa: ARG001 - the defaul
     return None
 
 
+_ARTICLE = {"instance": "an"}
+
+
 def constructed_candidates(convention: str) -> str | None:
     """Only a class or factory is constructed with a cap, and can refuse one."""
     if convention in ("operator", "unknown"):
         return None
-    return f"the candidate is a {convention}: nothing is constructed with a cap"
+    return f"nothing is constructed with a cap: the candidate is {_ARTICLE.get(convention, 'a')} {convention}"
 
 
 def checker(

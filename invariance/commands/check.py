@@ -24,6 +24,7 @@ from invariance.usage import (
     read_law,
     read_seconds,
     read_whole,
+    writable,
 )
 
 HELP = "judge softcap kernels given by import path: accuracy and invariance, forward and gradient"
@@ -129,6 +130,7 @@ def read(options: argparse.Namespace) -> Session:
         raise UsageError(f"--law: {error}") from error
     if options.report is not None and options.report.exists() and not options.report.is_dir():
         raise UsageError(f"--report {options.report} is a file, not a folder")
+    writable(options.report)
     jobs = (
         read_whole("--jobs", options.jobs, least=1)
         if options.jobs

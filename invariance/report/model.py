@@ -80,11 +80,11 @@ class Report:
     @property
     def verdict(self) -> str:
         """pass, fail or incomplete."""
-        if self.failures or self.not_run or self.found or self.refused:
+        if self.failures or self.found or self.refused:
             return FAIL
         if not self.complete or not any(v.status == PASS for v in self.verdicts):
             return "incomplete"
-        return PASS
+        return FAIL if self.not_run else PASS
 
     @property
     def exit_status(self) -> int:

@@ -17,10 +17,11 @@ def render(report: Report) -> str:
     first = _one_a_law(failures)
     parts += [str(verdict) for verdict in first[:SHOWN]]
     if len(failures) > len(first[:SHOWN]):
-        parts.append(f"... and {len(failures) - len(first[:SHOWN])} more failed cells: {_counts(failures)}")
+        more = len(failures) - len(first[:SHOWN])
+        parts.append(f"... and {more} more failed cells; by law, in all: {_counts(failures)}")
     parts += _not_run(report)
     parts += [
-        f"NOT CERTIFIED: {c['pass']} {c['dtype']} cap {c['softcap']['given']}: {_why(c)}"
+        f"NOT CERTIFIED: {c['pass']} {c['dtype']} cap {c['softcap']['given']} {c['candidate']}: {_why(c)}"
         for c in report.refused
     ]
     parts.append(_last_line(report))
@@ -77,7 +78,9 @@ def _last_line(report: Report) -> str:
     elements = sum(v.elements for v in ran)
     laws = len({v.cell.law for v in ran})
     explored = sum(e.examples for e in report.explored)
-    state = report.verdict if report.complete else f"{report.verdict}, incomplete"
+    state = report.verdict
+    if not report.complete and state != "incomplete":
+        state += ", incomplete"
     failed = len(report.failures) + len(report.found)
     counts = f"{len(ran)} cells, {elements:,} elements compared, {explored:,} cases explored, {failed} failed"
     swept = sum(c.get("inputs", 0) for c in report.certificates)

@@ -124,8 +124,10 @@ def read(path: str | Path) -> Certificate:
     """The certificate in a file. Raises ValueError that names the file."""
     try:
         return loads(Path(path).read_text("utf-8"))
-    except (OSError, ValueError) as error:
-        raise ValueError(f"{path}: {error}") from None
+    except OSError as error:
+        raise ValueError(f"{path}: {error.strerror}") from None
+    except ValueError as error:
+        raise ValueError(f"{path} is no certificate: {error}") from None
 
 
 def write(certificate: Certificate, path: Path) -> None:
