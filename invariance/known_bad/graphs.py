@@ -137,13 +137,13 @@ class _OneBuffer(torch.autograd.Function):
         return ctx.dx.copy_(ctx.kernel.backward(x, grad_y, ctx.kernel.softcap).detach()), None
 
 
-@wrong(bugs=(67, 92), must={"no_aliasing"}, may=ANY)
+@wrong(bugs=(67, 92), must={"no_aliasing"})
 def output_spoilt_by_backward(softcap: float) -> Any:
     """The backward uses y, which the caller still holds, for scratch."""
     return _through(softcap, _SpoilsOutput)
 
 
-@wrong(bugs=(92, 69), must={"retained_graph"}, may=ANY)
+@wrong(bugs=(92, 69), must={"retained_graph"})
 def one_gradient_buffer_a_graph(softcap: float) -> Any:
     """A second backward over a retained graph overwrites the first gradient."""
     return _through(softcap, _OneBuffer)

@@ -86,7 +86,7 @@ def consumes_rng(softcap: float) -> Kernel:
     return Kernel(softcap, forward)
 
 
-@wrong(bugs=(91,), must={"process_left_alone"}, may={"process_state"})
+@wrong(bugs=(91,), must={"process_left_alone"})
 def leaves_default_dtype(softcap: float) -> Kernel:
     """The default dtype, set for a constant of the kernel, stays FP32 whatever it was."""
 
