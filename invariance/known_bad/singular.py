@@ -138,21 +138,6 @@ def after_a_long_call(softcap: float) -> Kernel:
     return Kernel(softcap, forward)
 
 
-_first_size: list[int] = []
-
-
-@wrong(bugs=(88,), must={"fresh_process"})
-def tuned_by_the_first_size(softcap: float) -> Kernel:
-    """Whether the first call of the process was a long one chooses the kernel for all the others."""
-
-    def forward(x: Tensor, c: float) -> Tensor:
-        _first_size.append(x.numel())
-        del _first_size[1:]
-        return nudged(capped(x, c), _first_size[0] > 1000)
-
-    return Kernel(softcap, forward)
-
-
 @wrong(bugs=(63,), must={"autograd_gradients"}, dtypes=("bf16", "fp32"))
 def stacked_upstream(softcap: float) -> Kernel:
     """The upstream gradient of a stack, every second element from the second one on, takes another path."""
