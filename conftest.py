@@ -16,7 +16,12 @@ hypothesis.settings.load_profile("softcap")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """One thread a worker, children included: measured, two workers are slower with two threads each."""
+    """One thread a worker, children included: measured, two workers are slower with two threads each.
+
+    Workers take over each other's tests: in plain chunks the slow ones, last in order, are left to one worker.
+    """
+    if getattr(config.option, "dist", "no") == "load":
+        config.option.dist = "worksteal"
     if hasattr(config, "workerinput"):
         os.environ["OMP_NUM_THREADS"] = "1"
         torch.set_num_threads(1)
