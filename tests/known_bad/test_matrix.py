@@ -10,6 +10,7 @@ from invariance.known_bad.matrix import judge
 ENTRIES = list(load_catalogue().values())
 
 
+@pytest.mark.catalogue
 @pytest.mark.parametrize(
     "entry",
     [pytest.param(entry, marks=pytest.mark.gpu if entry.tier == "device" else ()) for entry in ENTRIES],
