@@ -109,8 +109,8 @@ class Verdict:
         }
         return cls(**{**record, **nested})
 
-    def as_json(self) -> dict[str, Any]:
-        """The row of `laws` in the report."""
+    def _head(self) -> dict[str, Any]:
+        """What the rows of `laws` and of `failures` begin with."""
         cell = self.cell
         return {
             "candidate": cell.candidate,
@@ -120,6 +120,12 @@ class Verdict:
             "dtype": cell.dtype,
             "cap": cell.cap,
             "status": self.status,
+        }
+
+    def as_json(self) -> dict[str, Any]:
+        """The row of `laws` in the report."""
+        return {
+            **self._head(),
             "cases": self.cases,
             "elements": self.elements,
             "flushed": self.flushed,
@@ -130,15 +136,8 @@ class Verdict:
 
     def failure_as_json(self) -> dict[str, Any]:
         """The row of `failures` in the report."""
-        cell = self.cell
         return {
-            "candidate": cell.candidate,
-            "law": cell.law,
-            "judgement": self.judgement,
-            "pass": cell.pass_,
-            "dtype": cell.dtype,
-            "cap": cell.cap,
-            "status": self.status,
+            **self._head(),
             "reason": self.reason,
             "mismatch": None if self.mismatch is None else asdict(self.mismatch),
             "case": None if self.case is None else json.loads(self.case),

@@ -13,7 +13,7 @@ from invariance.known_bad import report
 from invariance.known_bad.entry import TIERS, Entry, load_catalogue
 from invariance.known_bad.here import reason_not_here
 from invariance.known_bad.matrix import Row, judge_all
-from invariance.usage import UsageError, progress
+from invariance.usage import UsageError, progress, read_whole
 
 HELP = "the kill matrix: every known-bad kernel must die, no good variant may"
 
@@ -38,8 +38,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Judge, report; 0 when everything that could be judged here was judged right, 1 when not."""
     seed, jobs = (
-        _whole("--seed", options.seed, 0),
-        _whole("--jobs", options.jobs or str(os.cpu_count() or 1), 1),
+        read_whole("--seed", options.seed, least=0),
+        read_whole("--jobs", options.jobs or str(os.cpu_count() or 1), least=1),
     )
     asked = _tiers(options.tier)
     if options.report is not None and options.report.exists() and not options.report.is_dir():
@@ -84,9 +84,3 @@ def _tiers(asked: str) -> tuple[str, ...]:
     if (reason := reason_not_here(asked)) is not None:
         raise UsageError(f"--tier {asked} cannot be judged here: {reason}")
     return (asked,)
-
-
-def _whole(flag: str, text: str, least: int) -> int:
-    if not text.isascii() or not text.isdigit() or int(text) < least:
-        raise UsageError(f"{flag} {text!r} is not a whole number of at least {least}")
-    return int(text)
