@@ -1,6 +1,7 @@
 """Truth and errors of FP32 results as Triton functions: the formulas and bounds of `errors`, the rounding of `settle`.
 
-Divisions of FP64 are IEEE's; fused multiply-adds only tighten.
+x/c is x times the FP64 reciprocal of the cap, which adds 1.5u to it: the bounds of `errors` have room for that, and
+fused multiply-adds only tighten. Zones are compile-time constants, so that each kernel holds one formula.
 """
 
 # Triton ships no types, and its compiler reads the annotations that stand here.
@@ -12,29 +13,58 @@ import triton
 import triton.language as tl
 from triton.language.extra import libdevice
 
+from invariance.sweep.domain import BELOW, FAR, MIDDLE, TINY, UPPER
+from invariance.sweep.errors import (
+    FAR_BOUND,
+    FORWARD_RELATIVE,
+    GRADIENT_BOUND,
+    GRADIENT_RELATIVE,
+    SERIES_BOUND,
+    UPPER_BOUND,
+)
+from invariance.sweep.settle import ROUNDING
+
+ZONES = {BELOW: 0, TINY: 1, MIDDLE: 2, UPPER: 3, FAR: 4}
+SPECIAL = 5
+"""Infinities and NaNs, which have no formula."""
+
+BOUNDS = {
+    "forward": (SERIES_BOUND, SERIES_BOUND, FORWARD_RELATIVE * 2.0**24, UPPER_BOUND, FAR_BOUND),
+    "backward": (SERIES_BOUND, SERIES_BOUND, GRADIENT_BOUND[MIDDLE], GRADIENT_BOUND[UPPER], FAR_BOUND),
+}
+"""By pass and zone, how far an FP64 error is from the exact one."""
+OFF_BOUNDS = {
+    "forward": BOUNDS["forward"],
+    "backward": (
+        SERIES_BOUND,
+        SERIES_BOUND,
+        GRADIENT_RELATIVE[MIDDLE] * 2.0**24,
+        GRADIENT_RELATIVE[UPPER] * 2.0**24,
+        FAR_BOUND,
+    ),
+}
+"""The same for the distance in ulp."""
+
 # Places in the vector of FP64 constants.
 CAP, INVERSE_CAP, FAR_INVERSE, POWER_OF_TWO, FLOOR, ALLOWED, INVERSE_UNIT, LIMIT = (
     tl.constexpr(i) for i in range(8)
 )
 CONSTANTS = 8
-SERIES_BOUND = tl.constexpr(2.0**-46)
-UPPER_BOUND = tl.constexpr(2.0**-39)
-FAR_BOUND = tl.constexpr(2.0**-60)
-MIDDLE_BOUND = tl.constexpr(2.0**-20)
-GRADIENT_MIDDLE_BOUND = tl.constexpr(2.0**-19)
-GRADIENT_MIDDLE_ULPS = tl.constexpr(2.0**-18)
-GRADIENT_UPPER_ULPS = tl.constexpr(2.0**-15)
-ROUNDING = tl.constexpr(2.0**-50)
+ROUNDED = tl.constexpr(ROUNDING)
 EDGE = tl.constexpr(1 << 14)
 FRACTION = tl.constexpr((1 << 52) - 1)
 NAN = tl.constexpr(0x7FC00000)
 SIGN = tl.constexpr(-(1 << 31))
+NEAR_ONE_INVERSE = tl.constexpr(2.0**24)
+SMALLEST_INVERSE = tl.constexpr(2.0**149)
 FIRST = tl.constexpr(0xFF51AFD7ED558CCD - (1 << 64))
 SECOND = tl.constexpr(0xC4CEB9FE1A85EC53 - (1 << 64))
 MASK = tl.constexpr((1 << 31) - 1)
 SHIFT = tl.constexpr(33)
 MAGIC = tl.constexpr(1.5 * 2.0**52)
 """Added and taken off again it rounds what is below 2**51 to an integer, ties to even."""
+STEP = tl.constexpr(1.5 * 2.0**20)
+"""The same for what is below 256 and multiples of 2**-32, the steps of `settle.ERROR` there."""
 
 
 @triton.jit
@@ -54,24 +84,42 @@ def canonical(bits):
 
 
 @triton.jit
+def widened(bits):
+    """FP64 values of FP32 encodings."""
+    return bits.to(tl.float32, bitcast=True).to(tl.float64)
+
+
+@triton.jit
 def power(exponent):
-    """2**(exponent - 1023) for int64 exponents."""
-    return (exponent << 52).to(tl.float64, bitcast=True)
+    """2**exponent for int32 exponents from -1022 to 1023."""
+    return ((exponent + 1023).to(tl.int64) << 52).to(tl.float64, bitcast=True)
 
 
 @triton.jit
 def per_spacing(value):
     """1 / spacing of FP32 at positive FP64 values."""
-    exponent = (value.to(tl.int64, bitcast=True) >> 52) & 0x7FF
-    return power(2046 - (tl.maximum(exponent, 897) - 23))
+    biased = ((value.to(tl.int64, bitcast=True) >> 52) & 0x7FF).to(tl.int32)
+    return power(1023 + 23 - tl.maximum(biased, 897))
+
+
+@triton.jit
+def per_spacing_below(m):
+    """1 / spacing of FP32 at what lies just below each magnitude: the predecessor tells its binade."""
+    return power(127 + 23 - tl.maximum((m - 1) >> 23, 1))
 
 
 @triton.jit
 def quantised(error):
     """FP64 errors rounded to `settle.ERROR`: a multiple of 2**-32 below 256, 40 bits above."""
-    exponent = tl.maximum(error.to(tl.int64, bitcast=True) >> 52, 1030) - 39
-    count = error * power(2046 - exponent)
-    return ((count + MAGIC) - MAGIC) * power(exponent)
+    biased = tl.maximum((error.to(tl.int64, bitcast=True) >> 52).to(tl.int32), 1030)
+    count = error * power(1023 + 39 - biased)
+    return ((count + MAGIC) - MAGIC) * power(biased - 39 - 1023)
+
+
+@triton.jit
+def quantised_small(error):
+    """The same for errors below 256."""
+    return (error + STEP) - STEP
 
 
 @triton.jit
@@ -81,85 +129,56 @@ def edges(value):
 
 
 @triton.jit
-def forward(zone, m, y, k):
-    """(error, certainly rounded, perhaps rounded, edge, bound) of FP64 results y of a forward pass."""
-    a = m.to(tl.float32, bitcast=True).to(tl.float64)
+def forward(m, y, k, ZONE: tl.constexpr):
+    """Forward errors in ulp, twice, and where the binade of the exact result is not certain."""
+    a = widened(m)
     cap = tl.load(k + CAP)
-    edge = m < 0
-    if zone <= 1:
-        before = tl.maximum(a.to(tl.int64, bitcast=True) - 1, 0).to(tl.float64, bitcast=True)
+    edge = m != m
+    if ZONE <= 1:
         z = a * tl.load(k + INVERSE_CAP)
         w = z * z
         less = a * (w * (1.0 - 0.4 * w)) * (1.0 / 3.0)
-        error = tl.abs((y - a) + less) * per_spacing(before)
-        sure = error < 0.5 - SERIES_BOUND
-        maybe = error <= 0.5 + SERIES_BOUND
-        bound = a * 0.0 + SERIES_BOUND
-    elif zone == 2:
-        value = cap * libdevice.tanh(a / cap)
+        error = tl.abs((y - a) + less) * per_spacing_below(m)
+    elif ZONE == 2:
+        value = cap * libdevice.tanh(a * tl.load(k + INVERSE_CAP))
         error = tl.abs(y - value) * per_spacing(value)
         edge = edges(value)
-        sure = (error < 0.5 - MIDDLE_BOUND) & ~edge
-        maybe = (error <= 0.5 + MIDDLE_BOUND) | edge
-        bound = a * 0.0 + MIDDLE_BOUND
-    elif zone == 3:
-        e = libdevice.exp(-2.0 * (a / cap))
+    elif ZONE == 3:
+        e = libdevice.exp(-2.0 * (a * tl.load(k + INVERSE_CAP)))
         less = (2.0 * cap) * e / (1.0 + e)
         value = cap - less
-        several = (
-            value * 0.0 + tl.load(k + POWER_OF_TWO)
-        ) == 0.0  # below a power of two all is in one binade
-        step = tl.where(several, per_spacing(value), tl.load(k + FAR_INVERSE))
-        error = tl.abs((y - cap) + less) * step
+        # Below a power of two everything up to 2**-22 of it is in one binade.
+        several = value * 0.0 + tl.load(k + POWER_OF_TWO) == 0.0
+        error = tl.abs((y - cap) + less) * tl.where(several, per_spacing(value), tl.load(k + FAR_INVERSE))
         edge = edges(value) & several
-        sure = (error < 0.5 - UPPER_BOUND) & ~edge
-        maybe = (error <= 0.5 + UPPER_BOUND) | edge
-        bound = a * 0.0 + UPPER_BOUND
     else:
         error = tl.abs(y - cap) * tl.load(k + FAR_INVERSE)
-        sure = y == cap
-        maybe = sure
-        bound = a * 0.0 + FAR_BOUND
-    return error, sure, maybe & ~sure, edge, bound
+    return error, error, edge
 
 
 @triton.jit
-def backward(zone, m, y, k):
-    """The same for gradients of an upstream gradient of 1: errors in gradient units."""
-    a = m.to(tl.float32, bitcast=True).to(tl.float64)
-    inverse_unit = tl.load(k + INVERSE_UNIT)
-    edge = m < 0
-    if zone <= 1:
-        z = a * tl.load(k + INVERSE_CAP)
+def backward(m, y, k, ZONE: tl.constexpr):
+    """Errors of gradients, upstream 1: in gradient units, in ulp, and where the ulp is not certain."""
+    z = widened(m) * tl.load(k + INVERSE_CAP)
+    edge = m != m
+    if ZONE <= 1:
         w = z * z
         distance = tl.abs((y - 1.0) + w * (1.0 - (2.0 / 3.0) * w))
-        error = distance * inverse_unit
-        off = distance * 16777216.0
-        sure = off < 0.5 - SERIES_BOUND
-        maybe = off <= 0.5 + SERIES_BOUND
-        bound = a * 0.0 + SERIES_BOUND
-    elif zone <= 3:
-        e = libdevice.exp(-2.0 * (a / tl.load(k + CAP)))
+        off = distance * NEAR_ONE_INVERSE  # the gradient lies in [1/2, 1)
+    elif ZONE <= 3:
+        e = libdevice.exp(-2.0 * z)
         near = 1.0 + e
         value = 4.0 * e / (near * near)
         distance = tl.abs(y - value)
-        error = distance * inverse_unit
         off = distance * per_spacing(value)
         edge = edges(value)
-        slack = tl.where(zone == 2, GRADIENT_MIDDLE_ULPS, GRADIENT_UPPER_ULPS)
-        sure = (off < 0.5 - slack) & ~edge
-        maybe = (off <= 0.5 + slack) | edge
-        bound = a * 0.0 + tl.where(zone == 2, GRADIENT_MIDDLE_BOUND, UPPER_BOUND)
-        edge = m < 0  # the unit of the error does not depend on the binade
     else:
-        error = tl.abs(y) * inverse_unit
-        sure = y == 0.0
-        maybe = sure
-        bound = a * 0.0 + FAR_BOUND
-    return error, sure, maybe & ~sure, edge, bound
+        distance = tl.abs(y)
+        off = distance * SMALLEST_INVERSE  # the exact result is 0
+    return distance * tl.load(k + INVERSE_UNIT), off, edge
 
 
 @triton.jit
-def errors_of(zone, m, y, k, BACKWARD: tl.constexpr):
-    """The errors of one pass."""
-    return backward(zone, m, y, k) if BACKWARD else forward(zone, m, y, k)
+def errors_of(m, y, k, ZONE: tl.constexpr, BACKWARD: tl.constexpr):
+    """(error, off, edge) of FP64 results y for int32 magnitudes m: the errors of one pass, as `errors.Errors`."""
+    return backward(m, y, k, ZONE) if BACKWARD else forward(m, y, k, ZONE)

@@ -22,7 +22,8 @@ Its steps are far above the error of FP64 sums in the closed-form zones, and fin
 """
 
 _STEP_LOG2 = ERROR.smallest_log2
-_ROUNDING = 2.0**-50
+ROUNDING = 2.0**-50
+"""FP64's own rounding of an error, in proportion."""
 _COARSE = 2.0**-38
 """The rounding to `ERROR` and that of FP64 together, in proportion."""
 _SMALL = 8
@@ -137,14 +138,14 @@ def leading(error: Tensor, bound: float, floor: float) -> tuple[Tensor, Tensor, 
     """
     top = float(error.max())
     none = error.new_empty(0, dtype=torch.int64), error.new_empty(0), error.new_empty(0)
-    if _scalar(top * (1.0 + _ROUNDING) + bound) <= floor:
+    if _scalar(top * (1.0 + ROUNDING) + bound) <= floor:
         return none
     reach = 2.0 * (bound + top * _COARSE) + 2.0**_STEP_LOG2 if math.isfinite(top) else 0.0
     index = (error >= max(top, floor) - reach).nonzero().flatten()
     if not index.numel():
         return none
     near = error[index]
-    width = (near * _ROUNDING + bound).masked_fill_(near.isinf(), 0.0)
+    width = (near * ROUNDING + bound).masked_fill_(near.isinf(), 0.0)
     low, high = round_errors((near - width).clamp_min_(0.0)), round_errors(near + width)
     best = low.max()
     unsure = (low < high) & (high >= best)
@@ -155,7 +156,7 @@ def leading(error: Tensor, bound: float, floor: float) -> tuple[Tensor, Tensor, 
 
 def rounding_range(error: float, bound: float) -> tuple[float, float]:
     """Between what an exact error may lie, rounded, that FP64 has as `error` within `bound`."""
-    width = error * _ROUNDING + bound
+    width = error * ROUNDING + bound
     return _scalar(max(error - width, 0.0)), _scalar(error + width)
 
 

@@ -1,13 +1,14 @@
-"""The sweep of FP32 on a GPU: three launches and a look at what is left, for each call of the candidate.
+"""The sweep of FP32 on a GPU: generate the patterns, call the candidate, verify, list what is left (`verify_kernels`).
 
-Generate the patterns, call the candidate, verify (`verify_kernels`); then list what may be a binade's worst. The
-host settles the lists with the exact oracle at the end. What the kernel marks as unusual goes through the torch
-engine, on the same results, so that both engines give the same certificate.
+The host settles the lists with the exact oracle at the end. What the kernel marks as unusual goes through the torch
+engine, on the same results, so that both engines give the same certificate. The host looks at the marks of a call
+while the device is at the next one.
 """
 
 from __future__ import annotations
 
 import contextlib
+import itertools
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -27,10 +28,8 @@ from invariance.sweep.torch_engine import Announce, TorchEngine, bits_of, silent
 CALL = 1 << 25
 """Magnitudes of one call: 2**26 inputs, 256 MiB a tensor."""
 CAPACITY = 1 << 20
-_BOUNDS = {
-    "forward": {"tiny": 2.0**-46, "middle": 2.0**-20, "upper": 2.0**-39, "far": 2.0**-60},
-    "backward": {"tiny": 2.0**-46, "middle": 2.0**-19, "upper": 2.0**-39, "far": 2.0**-60},
-}
+BINS = 1 << 10
+"""Binades of x/c, from -512 on; 0 for none."""
 
 
 class Overflow(Exception):
@@ -39,7 +38,7 @@ class Overflow(Exception):
 
 @dataclass(frozen=True)
 class Tiles:
-    """The tiles of a range: first magnitude, size, zone code and binade (+ 200, 0 for none) as int32 arrays."""
+    """The tiles of a range: first magnitude, size, zone code and bin (see BINS) as int32 arrays."""
 
     lo: np.ndarray
     size: np.ndarray
@@ -53,13 +52,16 @@ class Tiles:
         first = np.array([start for start, _, _ in starts])
         cuts = np.unique(np.concatenate([np.arange(lo, hi, tile), first[(first > lo) & (first < hi)], [lo]]))
         which = np.searchsorted(first, cuts, side="right") - 1
-        zones = np.array([kernels.ZONES.get(zone, kernels.SPECIAL) for _, zone, _ in starts])
+        zones = np.array([places.ZONES.get(zone, places.SPECIAL) for _, zone, _ in starts])
         bins = np.array([0 if binade is None else binade + BINS // 2 for _, _, binade in starts])
         size = np.diff(np.append(cuts, hi))
         return cls(*(a.astype(np.int32) for a in (cuts, size, zones[which], bins[which])))
 
-
-BINS = 1 << 10
+    def runs(self, first: int, last: int) -> list[tuple[int, int, int]]:
+        """(zone code, first, last) of neighbouring tiles of one zone among tiles first to last - 1."""
+        cuts = np.flatnonzero(np.diff(self.zone[first:last])) + first + 1
+        edges = [first, *cuts.tolist(), last]
+        return [(int(self.zone[a]), a, b) for a, b in itertools.pairwise(edges)]
 
 
 class Lists:
@@ -70,8 +72,8 @@ class Lists:
             return torch.zeros(size, dtype=dtype, device=device)
 
         self.key = new(tiles, torch.float64)
-        self.at, self.got, self.sure, self.rounded, self.flushed, self.dirty = (
-            new(tiles, torch.int32) for _ in range(6)
+        self.at, self.got, self.sure, self.open, self.rounded, self.flushed, self.dirty = (
+            new(tiles, torch.int32) for _ in range(7)
         )
         self.positive, self.negative = new(tiles, torch.int64), new(tiles, torch.int64)
         self.floors = new(BINS, torch.int64)
@@ -83,6 +85,34 @@ class Lists:
     def listed(self) -> tuple[Tensor, ...]:
         """The arguments of a kernel that lists inputs."""
         return self.count, self.places, self.results, self.errors, self.kinds
+
+
+class Arriving:
+    """A tensor on its way to the host, behind what was launched before."""
+
+    def __init__(self, source: Tensor) -> None:
+        self._copy = source.to("cpu", non_blocking=True)
+        on_gpu = source.device.type == "cuda"
+        self._event = torch.cuda.Event() if on_gpu else None  # type: ignore[no-untyped-call]  # torch's
+        if self._event is not None:
+            self._event.record()
+
+    def __call__(self) -> np.ndarray:
+        """The values, once they are there."""
+        if self._event is not None:
+            self._event.synchronize()
+        return self._copy.numpy()
+
+
+@dataclass(frozen=True)
+class Call:
+    """One call of the candidate: inputs and results from magnitude `start`, and the marks of its tiles from `first`."""
+
+    start: int
+    first: int
+    x: Tensor
+    y: Tensor
+    dirty: Arriving
 
 
 class TritonEngine(TorchEngine):
@@ -108,17 +138,25 @@ class TritonEngine(TorchEngine):
         """All that the device does for magnitudes lo to hi - 1; what is left is bringing it in."""
         tiles = Tiles.of(self.domain, lo, hi, self.tile)
         lists = Lists(len(tiles.lo), self.subject.device)
-        table = [torch.from_numpy(getattr(tiles, name)).to(self.subject.device) for name in vars(tiles)]
+        table = [
+            torch.from_numpy(column).to(self.subject.device) for column in (tiles.lo, tiles.size, tiles.bin)
+        ]
         table.append(self._constants())
         starts, edges = range(lo, hi, self.call_size), []
+        before: Call | None = None
         for start in starts:
             stop = min(start + self.call_size, hi)
-            announce(start, stop)
+            announce(before.start if before else start, stop)
             first, last = (int(i) for i in np.searchsorted(tiles.lo, [start, stop]))
             x, y = self._call(start, stop)
-            self._launch(y, start, (first, last), table, lists)
-            self._unusual(tally, tiles, lists.dirty[first:last].cpu().numpy() > 0, start, x, y)
+            self._launch(y, start, tiles.runs(first, last), table, lists)
+            call = Call(start, first, x, y, Arriving(lists.dirty[first:last]))
+            if before:
+                self._unusual(tally, tiles, before)
             edges.append(torch.stack([y[:, 0], y[:, -1]], 1))
+            before = call
+        if before:
+            self._unusual(tally, tiles, before)
         self._seams(tally, [*starts, hi], edges)
         return tiles, lists
 
@@ -156,49 +194,50 @@ class TritonEngine(TorchEngine):
         return values.view(2, -1), self.subject.call(values).view(2, -1)
 
     def _launch(
-        self, y: Tensor, start: int, span: tuple[int, int], table: list[Tensor], lists: Lists
+        self, y: Tensor, start: int, runs: list[tuple[int, int, int]], table: list[Tensor], lists: Lists
     ) -> None:
-        """Verify the tiles of one call, and list the contenders."""
-        shape = {"BLOCK": kernels.BLOCK, "ITERATIONS": self.tile // kernels.BLOCK}
-        shape["BACKWARD"] = int(self.domain.pass_ == "backward")
-        bits, first, grid = bits_of(y), span[0], (span[1] - span[0],)
-        tail = *lists.listed, CAPACITY
-        by_tile = (getattr(lists, name) for name in _BY_TILE)
-        kernels.verify_kernel[grid](
-            bits, start, y.shape[1], first, *table, *by_tile, lists.floors, *tail, **shape
-        )
-        some = lists.key, lists.sure, lists.dirty, lists.floors
-        kernels.collect_kernel[grid](bits, start, first, *table, *some, *tail, **shape)
+        """Verify the tiles of one call, and list what is left open; a launch for each zone."""
+        pass_ = self.domain.pass_
+        shape = {"BLOCK": kernels.BLOCK, "ITERATIONS": -(-self.tile // kernels.BLOCK)}
+        shape["BACKWARD"] = int(pass_ == "backward")
+        bits = bits_of(y)
+        by_tile = [getattr(lists, name) for name in _BY_TILE]
+        some = lists.key, lists.sure, lists.open, lists.dirty, lists.floors
+        for zone, first, last in runs:
+            special = zone == places.SPECIAL
+            bounds = (0.0, 0.0) if special else (places.BOUNDS[pass_][zone], places.OFF_BOUNDS[pass_][zone])
+            how = {"BOUND": bounds[0], "OFF_BOUND": bounds[1], "ZONE": zone, **shape}
+            kernels.verify_kernel[(last - first,)](
+                bits, start, y.shape[1], first, *table, *by_tile, lists.floors, **how
+            )
+            if not special:
+                kernels.list_kernel[(last - first,)](
+                    bits, start, first, *table, *some, *lists.listed, CAPACITY, **how
+                )
 
-    def _unusual(
-        self, tally: Tally, tiles: Tiles, dirty: np.ndarray, start: int, x: Tensor, y: Tensor
-    ) -> None:
+    def _unusual(self, tally: Tally, tiles: Tiles, call: Call) -> None:
         """Judge the dirty tiles of a call by torch operations."""
-        first = int(np.searchsorted(tiles.lo, start))
-        for piece in self._joined(tiles, first, dirty):
-            a, b = piece.lo - start, piece.hi - start
-            self.piece(tally, piece, x[0, a:b], self.fold(y[:, a:b]))
-            tile = int(np.searchsorted(tiles.lo, piece.lo)) - first
+        dirty = call.dirty() > 0
+        for piece in self._joined(tiles, call.first, dirty):
+            a, b = piece.lo - call.start, piece.hi - call.start
+            self.piece(tally, piece, call.x[0, a:b], self.fold(call.y[:, a:b]))
+            tile = int(np.searchsorted(tiles.lo, piece.lo)) - call.first
             if tile > 0 and not dirty[tile - 1]:  # a clean tile looks at its neighbour's positive inputs only
                 a -= 1
-            ordered = min(b + 1, y.shape[1], self.domain.infinity + 1 - start)
+            ordered = min(b + 1, call.y.shape[1], self.domain.infinity + 1 - call.start)
             if ordered > a + 1:
-                self._monotone(tally, start + a, self.fold(y[:, a:ordered]))
+                self._monotone(tally, call.start + a, self.fold(call.y[:, a:ordered]))
 
     def _joined(self, tiles: Tiles, first: int, dirty: np.ndarray) -> list[Piece]:
         """Dirty tiles as pieces, neighbours of one zone and binade made one."""
-        found: list[Piece] = []
-        for i in dirty.nonzero()[0] + first:
-            lo, hi = int(tiles.lo[i]), int(tiles.lo[i]) + int(tiles.size[i])
-            (piece,) = self.domain.pieces(lo, hi, self.domain.size)
-            if (
-                found
-                and found[-1].hi == lo
-                and (found[-1].zone, found[-1].binade) == (piece.zone, piece.binade)
-            ):
-                piece = Piece(found.pop().lo, hi, piece.zone, piece.binade)
-            found.append(piece)
-        return found
+        found = dirty.nonzero()[0] + first
+        apart = (np.diff(found) > 1) | (np.diff(tiles.zone[found]) != 0) | (np.diff(tiles.bin[found]) != 0)
+        runs = np.split(found, np.flatnonzero(apart) + 1) if len(found) else []
+        pieces = []
+        for run in runs:
+            lo, hi = int(tiles.lo[run[0]]), int(tiles.lo[run[-1]] + tiles.size[run[-1]])
+            pieces += self.domain.pieces(lo, hi, self.domain.size)
+        return pieces
 
     def _gather(self, tally: Tally, tiles: Tiles, lists: Lists) -> None:
         """Bring in what the kernels found of the clean tiles."""
@@ -234,7 +273,6 @@ class TritonEngine(TorchEngine):
             raise Overflow
         columns = (lists.places, lists.results, lists.errors, lists.kinds)
         rows = zip(*(column[:count].cpu().numpy().tolist() for column in columns), strict=True)
-        names = {code: name for name, code in kernels.ZONES.items()}
         for pattern, bits, error, kind in sorted(rows):
             tile = int(np.searchsorted(tiles.lo, pattern, side="right")) - 1
             if not clean[tile]:
@@ -244,10 +282,10 @@ class TritonEngine(TorchEngine):
                 tally.add("correctly_rounded", 2 * tally.question.correctly_rounded(pattern, got))
                 tally.add("escalated", 2)
             if kind & kernels.CONTEND.value:
-                edge = bool(kind & kernels.ROUND_IT.value)
-                bound = _BOUNDS[self.domain.pass_][names[int(tiles.zone[tile])]]
-                low, high = (0.0, float("inf")) if edge else rounding_range(error, bound)
+                bound = places.BOUNDS[self.domain.pass_][int(tiles.zone[tile])]
+                unknown = kind & kernels.UNKNOWN.value and self.domain.pass_ == "forward"
+                low, high = (0.0, float("inf")) if unknown else rounding_range(error, bound)
                 tally.contender(int(tiles.bin[tile]) - BINS // 2, Contender(low, high, pattern, got))
 
 
-_BY_TILE = ("key", "at", "got", "sure", "rounded", "flushed", "dirty", "positive", "negative")
+_BY_TILE = ("key", "at", "got", "sure", "open", "rounded", "flushed", "dirty", "positive", "negative")
