@@ -22,6 +22,7 @@ from invariance.session import Session
 from invariance.testing import VERDICT_PROPERTY, Bench, bench
 from invariance.usage import UsageError, read_cap, read_law
 from invariance.verdict import Verdict
+from strategies.caps import cap_text
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -102,7 +103,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
             for spec, s in subjects(metafunc.config, settings_of(metafunc.config))
             for cell in cells(display_name(spec), s)
         ]
-        ids = [f"{spec}-{cell.law}-{cell.pass_}-{cell.dtype}-{cell.cap!r}" for spec, _, cell in rows]
+        ids = [f"{spec}-{cell.law}-{cell.pass_}-{cell.dtype}-{cap_text(cell.cap)}" for spec, _, cell in rows]
         metafunc.parametrize("plan_cell", rows, ids=ids)
     if "explored_law" in metafunc.fixturenames:
         asked = [

@@ -21,6 +21,7 @@ from invariance.sweep.api import sweep
 from invariance.sweep.document import as_json
 from invariance.verdict import FAIL, NOT_APPLICABLE, PASS, Cell, Verdict
 from oracles.tolerances import load_contract
+from strategies.caps import cap_text
 from strategies.case import Case
 from strategies.cases import cases as explored_cases
 from strategies.cases import explore as search
@@ -186,7 +187,7 @@ def explore(
 
 def certify(spec: str, cap: float | int, dtype: str, pass_: str, device: str) -> dict[str, Any]:
     """The certificate of a candidate's whole domain in one pass, as plain data."""
-    process.announce(f"every {dtype} input, {pass_}, cap {cap!r}")
+    process.announce(f"every {dtype} input, {pass_}, cap {cap_text(cap)}")
     return dict(as_json(sweep(_loaded(spec, device), cap, dtype, pass_, device)))
 
 

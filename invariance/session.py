@@ -17,6 +17,7 @@ from invariance.probing import probed
 from invariance.process import Job, Outcome, run_jobs
 from invariance.report.model import Explored, Report
 from invariance.verdict import FAIL, NOT_APPLICABLE, NOT_RUN, Cell, Verdict
+from strategies.caps import cap_text
 from strategies.case import Case
 
 Progress = Callable[[int, int, str], None]
@@ -219,7 +220,7 @@ class Session:
                 continue
             for cap in self._asked(spec).caps:
                 kwargs = {"spec": spec, "cap": cap, "dtype": dtype, "pass_": pass_, "device": asked.device}
-                key = f"every {dtype} input · {pass_} · cap {cap!r}"
+                key = f"every {dtype} input · {pass_} · cap {cap_text(cap)}"
                 yield Job("invariance.run:certify", kwargs, self.timeout, key=key)
 
     def certify(self) -> None:
@@ -236,7 +237,7 @@ class Session:
         self.certificates.append(
             {
                 "candidate": display_name(job["spec"]),
-                "softcap": {"given": repr(job["cap"])},
+                "softcap": {"given": cap_text(job["cap"])},
                 "dtype": job["dtype"],
                 "pass": job["pass_"],
                 "complete": False,

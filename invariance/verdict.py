@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from invariance.judge import Mismatch, Worst
+from strategies.caps import cap_text
 
 PASS, FAIL, NOT_RUN, NOT_APPLICABLE = "pass", "fail", "not run", "not applicable"
 
@@ -23,7 +24,7 @@ class Cell:
     cap: float | int
 
     def __str__(self) -> str:
-        return f"{self.law} · {self.pass_} · {self.dtype} · cap {self.cap!r}"
+        return f"{self.law} · {self.pass_} · {self.dtype} · cap {cap_text(self.cap)}"
 
 
 @dataclass(frozen=True)

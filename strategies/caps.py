@@ -15,12 +15,19 @@ import torch
 
 from strategies.words import scalar
 
-__all__ = ["BAD_CAPS", "CAPS", "HIGHEST", "LOWEST", "Cap", "as_fp32", "fp32_bits"]
+__all__ = ["BAD_CAPS", "CAPS", "HIGHEST", "LOWEST", "Cap", "as_fp32", "cap_text", "fp32_bits"]
 
 Cap = int | float
 
 LOWEST: Final = 2.0**-60
 HIGHEST: Final = 2.0**60
+
+
+def cap_text(cap: Cap) -> str:
+    """A cap for a reader and for a file name: 30 and 30.0 are "30", every other float has all its digits."""
+    if isinstance(cap, float) and cap.is_integer() and abs(cap) < 1 << 53:
+        return str(int(cap))
+    return repr(cap)
 
 
 def as_fp32(cap: Cap) -> float:

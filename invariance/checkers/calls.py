@@ -20,7 +20,7 @@ from invariance.checkers.states import STATES, threads
 from invariance.checkers.views import LARGE, Args, each, flat, plain, through, tiled
 from invariance.judge import Claim
 from invariance.process import fresh
-from strategies.caps import HIGHEST, as_fp32, fp32_bits
+from strategies.caps import HIGHEST, as_fp32, cap_text, fp32_bits
 from strategies.layouts import LAYOUTS
 
 Cap = float | int
@@ -104,16 +104,19 @@ def interleaved_caps(f: Map, args: Args, pick: Pick) -> Iterator[Claim]:
     caps = _caps(f.cap)
     alone = [plain(f.at(cap)(*args)) for cap in caps]
     maps = [f.at(cap) for cap in caps]
-    yield Claim(f"cap {f.cap!r}, built before the others", got=f(*args), want=alone[0], of=args)
+    yield Claim(f"cap {cap_text(f.cap)}, built before the others", got=f(*args), want=alone[0], of=args)
     turn = pick("turn", 0, len(caps) - 1)
     for number in (2, 0, 1, 1, 2, 0):
         at = (number + turn) % len(caps)
-        yield Claim(f"cap {caps[at]!r} in turn", got=maps[at](*args), want=alone[at], of=args)
+        yield Claim(f"cap {cap_text(caps[at])} in turn", got=maps[at](*args), want=alone[at], of=args)
     if len(args) == 2:
         graphs = [each_map.graph(args[0]) for each_map in maps]
         for cap, one, graph, want in zip(caps, maps, graphs, alone, strict=True):
             yield Claim(
-                f"backward at cap {cap!r}, forwards first", one.gradient(*graph, args[1]), want, of=args
+                f"backward at cap {cap_text(cap)}, forwards first",
+                one.gradient(*graph, args[1]),
+                want,
+                of=args,
             )
 
 
@@ -151,7 +154,7 @@ def fresh_process(f: Map, args: Args, pick: Pick) -> Iterator[Claim]:  # noqa: A
         packed=[_packed(t) for t in long],
     )
     for cap, got, answer in zip(caps, here, answers[::-1], strict=True):
-        yield Claim(f"cap {cap!r}", got=got, want=_unpacked(answer, f.candidate.device), of=long)
+        yield Claim(f"cap {cap_text(cap)}", got=got, want=_unpacked(answer, f.candidate.device), of=long)
 
 
 Packed = tuple[str, tuple[int, ...], bytes]

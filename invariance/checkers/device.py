@@ -20,6 +20,7 @@ from invariance.checkers import accelerator as gpu
 from invariance.checkers.tracing import compiled_by_dynamo, formula_seen
 from invariance.checkers.views import Args, each, flat, plain, tiled
 from invariance.judge import Claim
+from strategies.caps import cap_text
 
 BEYOND = 2**31 + 65543  # elements: past 2^31 by more than a block of any size, and no multiple of one
 # A prime: with a period that divides 2^31, an offset that wraps around would meet the value it should have met.
@@ -127,7 +128,7 @@ def compiled(f: Map, args: Args, pick: Pick) -> Iterator[Claim]:  # noqa: ARG001
     for cap in caps:
         at = f.at(cap)
         through = replace(at, op=partial(call, op=at.op))
-        yield Claim(f"compiled at cap {cap!r}", got=through(*dense), want=at(*dense), of=dense)
+        yield Claim(f"compiled at cap {cap_text(cap)}", got=through(*dense), want=at(*dense), of=dense)
 
 
 @checker(

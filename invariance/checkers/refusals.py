@@ -17,7 +17,7 @@ from invariance.checkers.views import plain
 from invariance.judge import Claim
 from oracles.formats import cap_as_fp32
 from oracles.truth import Truth
-from strategies.caps import BAD_CAPS
+from strategies.caps import BAD_CAPS, cap_text
 
 # Caps that no 16-bit dtype holds, and ints: one that FP16 and BF16 round, and one that FP32 rounds.
 _CAPS: tuple[float | int, ...] = (17.3, 30.1, 1000.03, 23.000002, 1001, 2**24 + 1)
@@ -48,11 +48,11 @@ def cap_used(f: Map, args: Args, pick: Pick) -> Iterator[Claim]:
         grads = tuple(_gradients(g.dtype, device) for g in args[1:])
         truth = Truth.of(x, cap, *grads)
         at = f.at(cap)
-        yield Claim(f"cap {cap!r}", got=at(x, *grads), want=truth, within="ulp")
+        yield Claim(f"cap {cap_text(cap)}", got=at(x, *grads), want=truth, within="ulp")
         if not grads:
             far = torch.copysign(torch.full_like(x, torch.inf), x)
             truth = Truth.of(far, cap)
-            yield settled_value(f"cap {cap!r}, saturated", at(far), truth)
+            yield settled_value(f"cap {cap_text(cap)}, saturated", at(far), truth)
 
 
 def _bend(cap: float, dtype: torch.dtype, device: torch.device) -> Tensor:

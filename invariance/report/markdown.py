@@ -6,6 +6,8 @@ import hashlib
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from strategies.caps import cap_text
+
 LIMIT, LAWS_ROOM = 65_536, 24_000  # characters: of a GitHub comment, and of it for the table of laws
 _MARK = {"pass": "pass", "fail": "**FAIL**", "not run": "**not run**", "not applicable": "n/a"}
 _NOTE = (
@@ -45,7 +47,12 @@ def _headline(report: dict[str, Any]) -> str:
 
 def _matrix(report: dict[str, Any]) -> str:
     rows = [
-        (f"`{r['candidate']}`", r["dtype"], r["cap"], *(_MARK[r[j]] for j in ("FA", "FI", "GA", "GI")))
+        (
+            f"`{r['candidate']}`",
+            r["dtype"],
+            cap_text(r["cap"]),
+            *(_MARK[r[j]] for j in ("FA", "FI", "GA", "GI")),
+        )
         for r in report["matrix"]
     ]
     header = (
@@ -199,8 +206,13 @@ def _provenance(report: dict[str, Any]) -> str:
             flat[f"substituted in {name}, {number}"] = text
         for pass_, kernels in (backend["launched"] or {}).items():
             flat[f"kernels launched by {name}, {pass_}"] = ", ".join(kernels) or "none"
-    flat["settings"] = ", ".join(f"{k} {v}" for k, v in report["settings"].items() if v is not None)
+    flat["settings"] = ", ".join(f"{k} {v}" for k, v in _settings(report).items() if v is not None)
     return f"## Provenance\n\n{table(('what', 'value'), [(k, v) for k, v in flat.items() if v is not None])}"
+
+
+def _settings(report: dict[str, Any]) -> dict[str, Any]:
+    settings = report["settings"]
+    return {**settings, "caps": " ".join(map(cap_text, settings["caps"]))}
 
 
 def _named(environment: dict[str, Any], key: str) -> dict[str, Any]:

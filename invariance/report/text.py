@@ -6,6 +6,7 @@ from typing import Any
 
 from invariance.report.model import JUDGEMENTS, Report
 from invariance.verdict import Verdict
+from strategies.caps import cap_text
 
 SHOWN = 12  # failures printed whole; the rest are counted by law
 
@@ -30,7 +31,7 @@ def render(report: Report) -> str:
 
 def _matrix(report: Report) -> str:
     rows = [
-        [r["candidate"], r["dtype"], f"cap {r['cap']!r}", *(_cell(r[j]) for j in JUDGEMENTS)]
+        [r["candidate"], r["dtype"], f"cap {cap_text(r['cap'])}", *(_cell(r[j]) for j in JUDGEMENTS)]
         for r in report.matrix()
     ]
     header = ["candidate", "dtype", "cap", *JUDGEMENTS]

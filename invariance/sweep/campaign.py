@@ -14,9 +14,9 @@ from invariance.process import Job, Outcome, run_jobs
 from invariance.sweep import document
 from invariance.sweep.certificate import Certificate, merged
 from invariance.sweep.domain import Domain
-from invariance.sweep.subject import cap_text
 from oracles.formats import cap_as_fp32
 from oracles.tolerances import load_contract
+from strategies.caps import cap_text
 from strategies.dtypes import TORCH
 
 Progress = Callable[[int, int, str], None]

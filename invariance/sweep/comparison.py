@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from invariance.sweep.certificate import Certificate, joined
 from invariance.sweep.domain import RANGE
 from invariance.sweep.torch_engine import TorchEngine, bits_of
+from strategies.caps import cap_text
 
 SAME, DIFFERENT, NOT_COMPARABLE = 0, 1, 2
 EXAMPLES = 5
@@ -35,7 +36,7 @@ def compare(a: Certificate, b: Certificate) -> Comparison:
     """Same when every fingerprint agrees. Not comparable: another cap, dtype or pass, or another part of the domain."""
     if a.key.subject != b.key.subject:
         (cap, dtype, pass_), (other_cap, other_dtype, other_pass) = a.key.subject, b.key.subject
-        reason = f"{pass_} {dtype} at cap {cap!r}, and {other_pass} {other_dtype} at cap {other_cap!r}"
+        reason = f"{pass_} {dtype} at cap {cap_text(cap)}, and {other_pass} {other_dtype} at cap {cap_text(other_cap)}"
         return Comparison(NOT_COMPARABLE, reason)
     if a.covered != b.covered:
         return Comparison(NOT_COMPARABLE, f"they cover {_spans(a)} and {_spans(b)}")

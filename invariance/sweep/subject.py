@@ -12,6 +12,7 @@ from invariance.sweep.certificate import Key
 from invariance.sweep.domain import Domain
 from oracles.formats import cap_as_fp32
 from oracles.tolerances import Contract
+from strategies.caps import cap_text
 from strategies.dtypes import TORCH, name
 
 PASSES = ("forward", "backward")
@@ -74,8 +75,3 @@ def key_of(subject: Subject, cap: float | int, contract: Contract) -> Key:
         contract=contract.fingerprint,
         judged=contract.judges_cap(cap_as_fp32(cap)),
     )
-
-
-def cap_text(cap: float | int) -> str:
-    """A cap as it was given; 30 and 30.0 are the same."""
-    return str(int(cap)) if float(cap).is_integer() and abs(cap) < 1 << 53 else repr(cap)

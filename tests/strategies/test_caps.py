@@ -11,7 +11,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from strategies.caps import BAD_CAPS, CAPS, HIGHEST, LOWEST, Cap, as_fp32, fp32_bits
+from strategies.caps import BAD_CAPS, CAPS, HIGHEST, LOWEST, Cap, as_fp32, cap_text, fp32_bits
 
 NUMBERS = range(60)
 
@@ -84,3 +84,19 @@ def test_bad_caps_cover_every_kind() -> None:
     numbers = [cap for cap in BAD_CAPS if type(cap) in (int, float)]
     assert {0, -1, 1e-60, 1e39, math.inf, -math.inf} <= set(numbers)
     assert any(math.isnan(cap) for cap in numbers if isinstance(cap, float))
+
+
+@pytest.mark.parametrize(
+    ("cap", "text"),
+    [
+        (30, "30"),
+        (30.0, "30"),
+        (30.1, "30.1"),
+        (1e16, "1e+16"),
+        (2**60, str(2**60)),
+        (2.0**-60, repr(2.0**-60)),
+    ],
+)
+def test_a_cap_is_written_in_one_way_and_reads_back(cap: Cap, text: str) -> None:
+    assert cap_text(cap) == text
+    assert float(cap_text(cap)) == float(cap)
