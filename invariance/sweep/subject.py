@@ -37,10 +37,8 @@ class Subject:
 
         Raises CandidateRaised when the candidate does, or returns another shape, dtype or device.
         """
-        if self.domain.pass_ == "forward":
-            y = self.map(x)
-        else:
-            y = self.map(x, torch.ones(1, dtype=self.y_dtype, device=x.device).expand(x.shape).contiguous())
+        upstream = () if self.domain.pass_ == "forward" else (torch.ones_like(x, dtype=self.y_dtype),)
+        y = self.map(x, *upstream)
         expected = (x.shape, self.out_dtype, x.device)
         if (y.shape, y.dtype, y.device) != expected:
             raise CandidateRaised(

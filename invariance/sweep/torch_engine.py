@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from invariance.sweep.certificate import Certificate, Key
-from invariance.sweep.domain import BELOW, INFINITY, NAN, Piece
+from invariance.sweep.domain import BELOW, INFINITY, NAN, RANGE, Piece
 from invariance.sweep.errors import Errors, errors
 from invariance.sweep.fingerprint import Mixer
 from invariance.sweep.settle import Question, leading, round_errors
@@ -30,12 +30,16 @@ def silent(lo: int, hi: int) -> None:
 
 
 class TorchEngine:
-    """Sweeps ranges of one subject's domain."""
+    """Sweeps ranges of one subject's domain. `block`: magnitudes of a call, a power of two up to domain.RANGE."""
 
     def __init__(self, subject: Subject, contract: Contract, block: int | None = None) -> None:
         self.subject, self.contract = subject, contract
         self.domain = subject.domain
         self.block = block or self.domain.block
+        if RANGE % self.block:
+            raise ValueError(
+                f"a block is a power of two up to {RANGE}, the width of a fingerprint, not {self.block}"
+            )
         integer = INTEGER[self.domain.dtype.itemsize]
         magnitudes = torch.arange(self.block, dtype=integer, device=subject.device)
         self._base = torch.stack([magnitudes, magnitudes | torch.iinfo(integer).min])

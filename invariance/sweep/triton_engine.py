@@ -48,14 +48,13 @@ class Tiles:
     @classmethod
     def of(cls, domain: Domain, lo: int, hi: int, tile: int) -> Tiles:
         """Magnitudes lo to hi - 1 cut at zones, binades and multiples of `tile`."""
-        starts = domain.starts
-        first = np.array([start for start, _, _ in starts])
-        cuts = np.unique(np.concatenate([np.arange(lo, hi, tile), first[(first > lo) & (first < hi)], [lo]]))
-        which = np.searchsorted(first, cuts, side="right") - 1
-        zones = np.array([places.ZONES.get(zone, places.SPECIAL) for _, zone, _ in starts])
-        bins = np.array([0 if binade is None else binade + BINS // 2 for _, _, binade in starts])
-        size = np.diff(np.append(cuts, hi))
-        return cls(*(a.astype(np.int32) for a in (cuts, size, zones[which], bins[which])))
+        pieces = domain.pieces(lo, hi, domain.size)
+        cuts = [np.append(p.lo, np.arange(p.lo - p.lo % tile + tile, p.hi, tile)) for p in pieces]
+        zones = [places.ZONES.get(p.zone, places.SPECIAL) for p in pieces]
+        bins = [0 if p.binade is None else p.binade + BINS // 2 for p in pieces]
+        counts, starts = [len(cut) for cut in cuts], np.concatenate(cuts)
+        columns = starts, np.diff(starts, append=hi), np.repeat(zones, counts), np.repeat(bins, counts)
+        return cls(*(column.astype(np.int32) for column in columns))
 
     def runs(self, first: int, last: int) -> list[tuple[int, int, int]]:
         """(zone code, first, last) of neighbouring tiles of one zone among tiles first to last - 1."""
@@ -202,7 +201,7 @@ class TritonEngine(TorchEngine):
         shape["BACKWARD"] = int(pass_ == "backward")
         bits = bits_of(y)
         by_tile = [getattr(lists, name) for name in _BY_TILE]
-        some = lists.key, lists.sure, lists.open, lists.dirty, lists.floors
+        some = lists.key, lists.at, lists.got, lists.sure, lists.open, lists.dirty, lists.floors
         for zone, first, last in runs:
             special = zone == places.SPECIAL
             bounds = (0.0, 0.0) if special else (places.BOUNDS[pass_][zone], places.OFF_BOUNDS[pass_][zone])
@@ -235,7 +234,7 @@ class TritonEngine(TorchEngine):
         runs = np.split(found, np.flatnonzero(apart) + 1) if len(found) else []
         pieces = []
         for run in runs:
-            lo, hi = int(tiles.lo[run[0]]), int(tiles.lo[run[-1]] + tiles.size[run[-1]])
+            lo, hi = int(tiles.lo[run[0]]), int(tiles.lo[run[-1]]) + int(tiles.size[run[-1]])
             pieces += self.domain.pieces(lo, hi, self.domain.size)
         return pieces
 
@@ -252,7 +251,7 @@ class TritonEngine(TorchEngine):
         for i, positive, negative in zip(index.tolist(), *sums, strict=True):
             tally.fingerprint(i * RANGE, positive, negative)
         self._tops(tally, tiles, host, clean)
-        self._listed(tally, tiles, lists, clean)
+        self._listed(tally, tiles, lists)
 
     def _tops(self, tally: Tally, tiles: Tiles, host: dict[str, np.ndarray], clean: np.ndarray) -> None:
         """The worst results of the tiles in which that one is certain; of each bin the first that no other exceeds."""
@@ -266,26 +265,31 @@ class TritonEngine(TorchEngine):
             else:
                 tally.contender(int(tiles.bin[i]) - BINS // 2, Contender(error, error, pattern, got))
 
-    def _listed(self, tally: Tally, tiles: Tiles, lists: Lists, clean: np.ndarray) -> None:
+    def _listed(self, tally: Tally, tiles: Tiles, lists: Lists) -> None:
         """Single inputs: roundings for the exact oracle, and contenders."""
         count = int(lists.count)
         if count > CAPACITY:
             raise Overflow
-        columns = (lists.places, lists.results, lists.errors, lists.kinds)
-        rows = zip(*(column[:count].cpu().numpy().tolist() for column in columns), strict=True)
-        for pattern, bits, error, kind in sorted(rows):
-            tile = int(np.searchsorted(tiles.lo, pattern, side="right")) - 1
-            if not clean[tile]:
-                continue
+        columns = [
+            column[:count].cpu().numpy()
+            for column in (lists.places, lists.results, lists.errors, lists.kinds)
+        ]
+        order = np.argsort(columns[0])
+        tile = np.searchsorted(tiles.lo, columns[0][order], side="right") - 1
+        columns = [column[order] for column in columns] + [tiles.zone[tile], tiles.bin[tile]]
+        forward = self.domain.pass_ == "forward"
+        for pattern, bits, error, kind, zone, bin_ in zip(
+            *(column.tolist() for column in columns), strict=True
+        ):
             got = bits & 0xFFFFFFFF
             if kind & kernels.ROUND_IT.value:
                 tally.add("correctly_rounded", 2 * tally.question.correctly_rounded(pattern, got))
                 tally.add("escalated", 2)
             if kind & kernels.CONTEND.value:
-                bound = places.BOUNDS[self.domain.pass_][int(tiles.zone[tile])]
-                unknown = kind & kernels.UNKNOWN.value and self.domain.pass_ == "forward"
+                unknown = forward and kind & kernels.UNKNOWN.value
+                bound = places.BOUNDS[self.domain.pass_][zone]
                 low, high = (0.0, float("inf")) if unknown else rounding_range(error, bound)
-                tally.contender(int(tiles.bin[tile]) - BINS // 2, Contender(low, high, pattern, got))
+                tally.contender(bin_ - BINS // 2, Contender(low, high, pattern, got))
 
 
 _BY_TILE = ("key", "at", "got", "sure", "open", "rounded", "flushed", "dirty", "positive", "negative")

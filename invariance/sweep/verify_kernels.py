@@ -151,13 +151,16 @@ def verify_kernel(
 @triton.jit(do_not_specialize=["start", "first"])
 def list_kernel(
     y, start, first, tile_lo, tile_size, tile_bin, k,
-    out_key, out_sure, out_open, out_dirty, floors, count, places, results, errors, kinds, capacity,
+    out_key, out_at, out_got, out_sure, out_open, out_dirty, floors,
+    count, places, results, errors, kinds, capacity,
     BOUND: tl.constexpr, OFF_BOUND: tl.constexpr, ZONE: tl.constexpr, BACKWARD: tl.constexpr,
     ITERATIONS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """List what clean tiles leave open: roundings to decide, and results that may be the worst of their binade.
 
-    Past `capacity` inputs are only counted.
+    Where errors grow smoothly the first that rounds up to the worst is never certain, but one of the next is: that one
+    becomes the tile's worst, and only those are listed which may still be above it. Past `capacity` inputs are only
+    counted.
     """
     tile = first + tl.program_id(0)
     clean = tl.load(out_dirty + tile) == 0
@@ -169,6 +172,8 @@ def list_kernel(
         width = BOUND + tl.load(k + ALLOWED) * ROUNDED
         bar = tl.where(contends, floor, float("inf"))
         lane = tl.arange(0, BLOCK)
+        best = tl.full([BLOCK], -1.0, tl.float64)
+        where = tl.zeros([BLOCK], tl.int32)
         for i in range(ITERATIONS):
             place = i * BLOCK + lane
             inside = place < size
@@ -177,9 +182,16 @@ def list_kernel(
             error, off, edge = errors_of(m, widened(p), k, ZONE, BACKWARD)
             sure = (off < 0.5 - OFF_BOUND) & ~edge
             round_it = ((off <= 0.5 + OFF_BOUND) | edge) & ~sure & inside
-            contend = (quantised_small(error + width) >= bar) & inside
+            high = quantised_small(error + width)
+            low = quantised_small(tl.maximum(error - width, 0.0))
+            near = (high >= bar) & inside
             if not BACKWARD:
-                contend |= edge & inside
+                near = (near & ~edge) | (edge & inside)
+                low = tl.where(edge, -1.0, low)
+            better = near & (low == high) & (high > best)
+            best = tl.where(better, high, best)
+            where = tl.where(better, m, where)
+            contend = near & (low < high)
             flag = round_it | contend
             if tl.max(flag.to(tl.int32), 0) > 0:
                 slot = tl.atomic_add(count + (m - m), m - m + 1, mask=flag, sem="relaxed")
@@ -194,3 +206,10 @@ def list_kernel(
                 tl.store(results + slot, p, mask=listed)
                 tl.store(errors + slot, error, mask=listed)
                 tl.store(kinds + slot, kind, mask=listed)
+        top = tl.max(best, 0)
+        if top >= 0.0:
+            at_top = tl.min(tl.where(best == top, where, LAST), 0)
+            tl.store(out_key + tile, top)
+            tl.store(out_at + tile, at_top)
+            tl.store(out_got + tile, tl.load(y + (at_top - start)))
+            tl.store(out_sure + tile, 1)

@@ -23,7 +23,7 @@ from torch import Tensor
 from invariance.candidate import Candidate, load
 from invariance.sweep import document
 from invariance.sweep.certificate import Certificate
-from invariance.sweep.domain import encode
+from invariance.sweep.domain import RANGE, encode
 from invariance.sweep.fingerprint import FIRST, MASK, SECOND, SHIFT
 from invariance.sweep.subject import Subject, key_of, subject
 from invariance.sweep.torch_engine import TorchEngine
@@ -38,7 +38,7 @@ FLOOR_BYTES = 20  # an input: generate 4, candidate 8, verify 8
 GOALS = {"forward": 2.0, "backward": 3.0}
 FASTER = 10.0
 MEMORY = 4 << 30
-TORCH_BLOCK = 1 << 22
+TORCH_BLOCK = RANGE
 
 
 def timed(call: Callable[[], object], repeat: int) -> float:

@@ -9,8 +9,10 @@ from invariance.candidate import CandidateRaised
 from invariance.sweep.certificate import Certificate
 from invariance.sweep.domain import Domain, encode
 from invariance.sweep.settle import Question
+from invariance.sweep.torch_engine import TorchEngine
 from oracles.acceptance import accept
 from oracles.rounding import from_bits, to_bits
+from oracles.tolerances import load_contract
 from oracles.truth import Truth
 from strategies.dtypes import TORCH
 from tests.sweep.subjects import (
@@ -206,6 +208,12 @@ def test_an_inversion_across_blocks_and_shards_is_seen_once() -> None:
     assert right.count("monotonicity_breaks") == 0
     whole = swept(candidate, 30.0, "fp32", "forward", pattern - BLOCK, pattern + BLOCK)
     assert whole == left.merge(right)
+
+
+def test_a_block_that_spans_fingerprints_is_refused() -> None:
+    subject = engine(Native, 30.0, "fp32", "forward").subject
+    with pytest.raises(ValueError, match="power of two up to 1048576"):
+        TorchEngine(subject, load_contract(), 1 << 22)
 
 
 def test_a_kernel_that_flushes_passes_and_says_so() -> None:

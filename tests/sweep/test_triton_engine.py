@@ -55,6 +55,12 @@ def test_at_the_seams(pass_: str, cap: float) -> None:
         agree(Native, cap, pass_, lo, min(lo + 2 * BLOCK, 1 << 31))
 
 
+@pytest.mark.parametrize("pass_", ["forward", "backward"])
+def test_the_last_magnitudes_of_the_domain(pass_: str) -> None:
+    found = agree(Native, 30.0, pass_, (1 << 31) - BLOCK, 1 << 31)
+    assert found.count("correctly_rounded") == found.inputs == 2 * BLOCK
+
+
 @pytest.mark.parametrize("kind", [Flushing, Sigmoid, Quotient, Rounded])
 def test_on_kernels_that_are_not_ordinary(kind: type) -> None:
     for x in (0.0, 30 * 2.0**-13, 10.0, 2000.0):
