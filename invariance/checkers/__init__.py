@@ -74,7 +74,7 @@ class Law:
 LAWS: dict[str, Law] = {}
 
 # Laws are grouped by what they hold still; `device` needs an accelerator.
-_MODULES = ("transforms", "calls", "accuracy", "analytic", "hygiene", "device")
+_MODULES = ("transforms", "calls", "modules", "accuracy", "analytic", "hygiene", "device")
 
 
 def every_candidate(convention: str) -> str | None:  # noqa: ARG001 - the default of `applies`
@@ -116,7 +116,9 @@ def checker(
         if not (check.__doc__ or "").strip():
             raise ValueError(f"law {name!r} states nothing: give it a docstring")
         seen = inputs == "general" if explored is None else explored
-        LAWS[name] = Law(name, check, judgement, passes, dtypes, each_cap, inputs, applies, device, bugs, seen, shrinks)
+        LAWS[name] = Law(
+            name, check, judgement, passes, dtypes, each_cap, inputs, applies, device, bugs, seen, shrinks
+        )
         return check
 
     return register

@@ -16,7 +16,7 @@ from torch.utils.checkpoint import checkpoint
 from invariance.candidate import CandidateRaised, Map, load
 from invariance.checkers import Pick, checker
 from invariance.checkers.modes import GRAD_MODES, GRADIENTS, in_training_modes
-from invariance.checkers.states import STATES, threads
+from invariance.checkers.states import STATES, flushes, flushing, threads
 from invariance.checkers.views import LARGE, Args, each, flat, plain, through, tiled
 from invariance.judge import Claim
 from invariance.process import fresh
@@ -101,7 +101,7 @@ def grad_mode(f: Map, args: Args, pick: Pick) -> Iterator[Claim]:  # noqa: ARG00
 @checker(judgement="invariance", bugs=("Dao-AILab/flash-attention#2402", "sgl-project/sglang#33915"))
 def interleaved_caps(f: Map, args: Args, pick: Pick) -> Iterator[Claim]:
     """Operators of several caps, used in turn, each keep the result that their cap has alone."""
-    caps = _caps(f.cap)
+    caps = three_caps(f.cap)
     alone = [plain(f.at(cap)(*args)) for cap in caps]
     maps = [f.at(cap) for cap in caps]
     yield Claim(f"cap {cap_text(f.cap)}, built before the others", got=f(*args), want=alone[0], of=args)
@@ -120,7 +120,7 @@ def interleaved_caps(f: Map, args: Args, pick: Pick) -> Iterator[Claim]:
             )
 
 
-def _caps(cap: Cap) -> tuple[Cap, ...]:
+def three_caps(cap: Cap) -> tuple[Cap, ...]:
     """The cap, an FP32 neighbour of it, and one that is far away and that no 16-bit type holds."""
     bits = fp32_bits(cap)
     up = 1 if as_fp32(cap) < HIGHEST else -1
@@ -143,7 +143,7 @@ def fresh_process(f: Map, args: Args, pick: Pick) -> Iterator[Claim]:  # noqa: A
     if args[0].numel() == 0 or not f.candidate.spec:
         return
     long = each(args, partial(tiled, count=1025))
-    caps = _caps(f.cap)
+    caps = three_caps(f.cap)
     here = [f.at(cap)(*long) for cap in caps]
     answers = fresh(
         "invariance.checkers.calls:results",
@@ -180,8 +180,8 @@ def _unpacked(packed: Packed, device: str) -> Tensor:
 
 @checker(judgement="invariance", inputs="small")
 def process_state(f: Map, args: Args, pick: Pick) -> Iterator[Claim]:  # noqa: ARG001 - nothing to choose
-    """Settings of the process do not move a bit: default dtype, threads, deterministic mode, autocast, anomaly mode."""
-    cap = _caps(f.cap)[2]  # under a default of BF16 a cap loses its last bits, where it has any
+    """Settings of the process move no bit: default dtype, seeds, precisions, threads, denormals, autocast, modes."""
+    cap = three_caps(f.cap)[2]  # under a default of BF16 a cap loses its last bits, where it has any
     usual = f.at(cap)(*args)
     for label, state in STATES.items():
         with state(args[0].device.type):
@@ -191,6 +191,7 @@ def process_state(f: Map, args: Args, pick: Pick) -> Iterator[Claim]:  # noqa: A
         yield Claim(f"built and called under {label}", got=inside, want=usual, of=args)
         yield Claim(f"built under {label}, called after", got=after, want=usual, of=args)
         yield Claim(f"called under {label}", got=again, want=f(*args), of=args)
+    yield _flushing(f, args)
     with ThreadPoolExecutor(1) as pool:
         elsewhere = pool.submit(f, *args).result()
     yield Claim("called from another thread", got=elsewhere, want=f(*args), of=args)
@@ -201,6 +202,29 @@ def process_state(f: Map, args: Args, pick: Pick) -> Iterator[Claim]:  # noqa: A
         yield Claim(
             f"with another number of threads, {count}", got=_with_threads(count, f, long), want=usual, of=long
         )
+
+
+def _flushing(f: Map, args: Args) -> Claim:
+    """The claim that flushing denormals, or no longer, moves nothing where nothing is subnormal."""
+    want = f(*args)
+    with flushing(on=not flushes()):
+        got = f(*args)
+    if got.shape != want.shape or got.dtype != want.dtype:
+        return Claim("with denormals flushed", got=got, want=want, of=args)
+    sure = _far_from_subnormal(f.cap, args, want)
+    return Claim("with denormals flushed", got=torch.where(sure, got, want), want=want, of=args)
+
+
+def _far_from_subnormal(cap: Cap, args: Args, want: Tensor) -> Tensor:
+    """Where x / c, grad_y and the result are zeros, not finite, or so large that no step is subnormal."""
+    z = args[0].to(torch.float64) / as_fp32(cap)
+    # |z| from 2^-12 on: the low words of a tanh in two words are normal too.
+    sizes = [z * 2.0**-88, want.to(torch.float64)]
+    sizes += [g.to(torch.float64) * min(1.0, as_fp32(cap)) for g in args[1:]]
+    sure = torch.ones_like(want, dtype=torch.bool)
+    for size in sizes:
+        sure &= (size == 0) | ~(size.abs() < 2.0**-100)
+    return sure
 
 
 def _with_threads(count: int, f: Map, args: Args) -> Tensor:

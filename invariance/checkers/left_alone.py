@@ -9,11 +9,13 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from invariance.candidate import Map, Operator
 from invariance.checkers import Pick, checker
+from invariance.checkers.states import flushes
 from invariance.checkers.views import Args, through
 from invariance.judge import Claim
 
@@ -106,8 +108,9 @@ def _settings(device: torch.device) -> dict[str, Setting]:
             torch.get_float32_matmul_precision, torch.set_float32_matmul_precision, ("highest", "high")
         ),
         "anomaly mode": Setting(_anomaly, _set_anomaly, ((False, True), (True, False))),
-        "flushing of denormals": Setting(_flushes, torch.set_flush_denormal, (False, True)),
+        "flushing of denormals": Setting(flushes, torch.set_flush_denormal, (False, True)),
         "Python's random numbers": Setting(random.getstate, random.setstate),
+        "NumPy's random numbers": Setting(_numpy_state, np.random.set_state),
         "the random numbers of the CPU": _generator(torch.default_generator),
         **{f"autocast on {kind}": _autocast(kind) for kind in sorted({"cpu", device.type})},
     }
@@ -119,17 +122,18 @@ def _settings(device: torch.device) -> dict[str, Setting]:
     return settings
 
 
+def _numpy_state() -> tuple[str, list[int], int, int, float]:
+    """The state of NumPy's global generator, as plain numbers."""
+    name, words, place, has_gauss, gauss = np.random.get_state(legacy=True)
+    return str(name), np.asarray(words).tolist(), int(place), int(has_gauss), float(gauss)
+
+
 def _anomaly() -> tuple[bool, bool]:
     return torch.is_anomaly_enabled(), torch.is_anomaly_check_nan_enabled()
 
 
 def _set_anomaly(value: tuple[bool, bool]) -> None:
     torch.set_anomaly_enabled(*value)
-
-
-def _flushes() -> bool:
-    """Whether the calling thread takes an FP32 subnormal for zero."""
-    return float(torch.tensor(2.0**-140, dtype=torch.float32, device="cpu").mul(1.0)) == 0.0
 
 
 def _autocast(kind: str) -> Setting:

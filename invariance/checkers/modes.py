@@ -10,7 +10,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from invariance.candidate import Map
+from invariance.candidate import Map, Operator
 from invariance.checkers.views import Args, through
 
 Way = Callable[..., Tensor]
@@ -36,6 +36,19 @@ def _of_an_inference_tensor(f: Map, x: Tensor) -> Tensor:
     return replace(f, op=call).under("inference")(x)
 
 
+def _of_a_view(op: Operator, given: Tensor) -> Tensor:
+    """The result for every second element of an intermediate result: a view, no leaf, whose gradient is that of x."""
+    return op(torch.stack((given, given.detach()), -1)[..., 0])
+
+
+def _with_a_graph(f: Map, x: Tensor) -> Tensor:
+    return through(f.under("forward"), _of_a_view)(x)
+
+
+def _view_with_a_graph(f: Map, x: Tensor, grad_y: Tensor) -> Tensor:
+    return through(f, _of_a_view)(x, grad_y)
+
+
 GRAD_MODES: dict[str, Way] = {
     "grad, requires_grad": partial(_in_mode, mode=torch.enable_grad, requires_grad=True),
     "grad, no requires_grad": partial(_in_mode, mode=torch.enable_grad, requires_grad=False),
@@ -43,6 +56,7 @@ GRAD_MODES: dict[str, Way] = {
     "no_grad, no requires_grad": partial(_in_mode, mode=torch.no_grad, requires_grad=False),
     "inference_mode": partial(_in_mode, mode=torch.inference_mode, requires_grad=False),
     "inference_mode, inference tensor": _of_an_inference_tensor,
+    "grad, a view of an intermediate result": _with_a_graph,
 }
 
 
@@ -80,15 +94,22 @@ GRADIENTS: dict[str, Way] = {
     "y.backward(grad_y)": _accumulated,
     "(y * grad_y).sum()": _of_a_product,
     "x is an intermediate result": _of_an_intermediate,
+    "x is a view of an intermediate result": _view_with_a_graph,
     "asked for under no_grad": _without_grad,
     "autograd on the calling thread": _on_one_thread,
 }
 
 
+def module_of(op: Operator) -> torch.nn.Module | None:
+    """The module that an operator is, or is a method of."""
+    owner = op if isinstance(op, torch.nn.Module) else getattr(op, "__self__", None)
+    return owner if isinstance(owner, torch.nn.Module) else None
+
+
 def in_training_modes(f: Map, args: Args) -> Iterator[tuple[str, Tensor]]:
     """The results in `train()` and in `eval()` where the operator is a module; its modes are as before then."""
-    owner = f.op if isinstance(f.op, torch.nn.Module) else getattr(f.op, "__self__", None)
-    if not isinstance(owner, torch.nn.Module):
+    owner = module_of(f.op)
+    if owner is None:
         return
     before = [(module, module.training) for module in owner.modules()]
     try:

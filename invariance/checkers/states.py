@@ -59,6 +59,47 @@ def anomaly(device: str) -> Iterator[None]:  # noqa: ARG001 - a State
         yield
 
 
+@contextmanager
+def seeded(device: str, *, seed: int) -> Iterator[None]:
+    """Random numbers start from this seed, which whoever reads their state sees, without drawing any."""
+    generators = [torch.default_generator, *(torch.cuda.default_generators if device == "cuda" else ())]
+    before = [generator.get_state() for generator in generators]
+    for generator in generators:
+        generator.manual_seed(seed)
+    try:
+        yield
+    finally:
+        for generator, state in zip(generators, before, strict=True):
+            generator.set_state(state)
+
+
+@contextmanager
+def matmul_precision(device: str, *, precision: str) -> Iterator[None]:  # noqa: ARG001 - a State
+    """What FP32 matrix products may be rounded to (TF32, BF16): no business of an elementwise operator."""
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision(precision)
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)
+
+
+def flushes() -> bool:
+    """Whether the calling thread takes an FP32 subnormal for zero."""
+    return float(torch.tensor(2.0**-140, dtype=torch.float32, device="cpu").mul(1.0)) == 0.0
+
+
+@contextmanager
+def flushing(*, on: bool) -> Iterator[None]:
+    """The calling thread takes subnormals for zeros, or does not; CPUs that cannot leave it as it is."""
+    before = flushes()
+    torch.set_flush_denormal(on)
+    try:
+        yield
+    finally:
+        torch.set_flush_denormal(before)
+
+
 STATES: dict[str, State] = {
     "default dtype bfloat16": partial(default_dtype, dtype=torch.bfloat16),
     "default dtype float16": partial(default_dtype, dtype=torch.float16),
@@ -67,4 +108,7 @@ STATES: dict[str, State] = {
     "autocast to bfloat16": partial(autocast, dtype=torch.bfloat16),
     "autocast to float16": partial(autocast, dtype=torch.float16),
     "anomaly detection": anomaly,
+    "an even seed": partial(seeded, seed=0x5EED0),
+    "an odd seed": partial(seeded, seed=0xACE5),
+    "matmul precision medium": partial(matmul_precision, precision="medium"),
 }

@@ -16,7 +16,17 @@ from torch import Tensor
 
 from invariance.candidate import Map
 from invariance.checkers import Pick, checker, choices
-from invariance.checkers.views import Args, View, as_rows, commuting, each, flat, plain, some
+from invariance.checkers.views import (
+    Args,
+    View,
+    as_rows,
+    commuting,
+    each,
+    flat,
+    lazily_negated,
+    plain,
+    some,
+)
 from invariance.judge import Claim
 from strategies.dtypes import FORMATS, from_bits, name, to_bits
 from strategies.layouts import LAYOUTS, VALUE_CHANGING
@@ -166,6 +176,9 @@ def layout(f: Map, args: Args, pick: Pick) -> Iterator[Claim]:
     dense = each(args, plain)
     whole = f(*dense)
     yield Claim("as given", got=f(*args), want=whole, of=dense)
+    for number, name_ in enumerate(("x", "grad_y")[: len(args)]):
+        lazy = tuple(lazily_negated(t) if place == number else t for place, t in enumerate(dense))
+        yield Claim(f"{name_} negated by a bit", got=f(*lazy), want=whole, of=dense)
     names = list(LAYOUTS)
     shift = pick("shift", 0, len(names) - 1)
     for number, layout_x in some(list(enumerate(names)), args, shift):

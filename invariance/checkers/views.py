@@ -43,6 +43,11 @@ def plain(t: Tensor) -> Tensor:
     return t.clone(memory_format=torch.contiguous_format)
 
 
+def lazily_negated(t: Tensor) -> Tensor:
+    """The same values: their opposites in memory, and the bit set that negates them, as in `z.conj().imag`."""
+    return torch._neg_view(plain(t).neg())
+
+
 def flat(t: Tensor) -> Tensor:
     """All elements in logical order, shape (numel,)."""
     return t.reshape(t.numel())

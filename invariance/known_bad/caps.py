@@ -100,6 +100,24 @@ def gradient_at_30(softcap: float) -> Kernel:
     return Kernel(softcap, backward=lambda x, g, _: gradient(x, g, 30.0))
 
 
+class _Buffered(torch.nn.Module):
+    """The right kernel, whose cap is a buffer of the model."""
+
+    def __init__(self, softcap: float) -> None:
+        super().__init__()
+        self.kernel = Kernel(softcap)
+        self.cap = torch.nn.Buffer(torch.tensor(self.kernel.softcap, dtype=torch.float32))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.kernel.replace(cap=lambda _: float(self.cap))(x)
+
+
+@wrong(bugs=(91, 4), must={"model_dtype"})
+def cap_in_a_buffer(softcap: float) -> Any:
+    """The cap is a buffer of a module: `model.bfloat16()` rounds it with the weights."""
+    return _Buffered(softcap)
+
+
 _first: list[float] = []
 
 

@@ -116,3 +116,20 @@ def permuted_dimensions(softcap: float) -> Kernel:
         return capped(x.permute(order).reshape(x.shape), c)
 
     return Kernel(softcap, forward)
+
+
+@wrong(bugs=(59, 60), must={"layout"})
+def negation_bit_missed(softcap: float) -> Kernel:
+    """A contiguous tensor is read from its pointer, although the bit is set that negates what stands there."""
+    return Kernel(softcap, lambda x, c: capped(_as_stored(x), c))
+
+
+@wrong(bugs=(65,), must={"layout"})
+def negation_bit_of_the_gradient_missed(softcap: float) -> Kernel:
+    """The upstream gradient is read from its pointer, although the bit is set that negates what stands there."""
+    return Kernel(softcap, backward=lambda x, g, c: gradient(x, _as_stored(g), c))
+
+
+def _as_stored(t: Tensor) -> Tensor:
+    """The numbers in memory where the negation bit says to take the opposite ones."""
+    return torch._neg_view(t) if t.is_neg() and t.is_contiguous() else t

@@ -7,6 +7,7 @@ import signal
 import sys
 import time
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -81,6 +82,17 @@ def consumes_rng(softcap: float) -> Kernel:
 
     def forward(x: Tensor, c: float) -> Tensor:
         torch.rand(1)
+        return capped(x, c)
+
+    return Kernel(softcap, forward)
+
+
+@wrong(bugs=(90,), must={"process_left_alone"})
+def consumes_numpy_rng(softcap: float) -> Kernel:
+    """Every call draws from NumPy's global generator, which data loaders shuffle with."""
+
+    def forward(x: Tensor, c: float) -> Tensor:
+        np.random.rand()
         return capped(x, c)
 
     return Kernel(softcap, forward)

@@ -83,6 +83,24 @@ def contiguous_copies(softcap: float) -> Any:
     return lambda x: kernel(x.contiguous().clone())
 
 
+class _Module(torch.nn.Module):
+    """A module with a weight that the model may move; the cap stays a Python number."""
+
+    def __init__(self, softcap: float) -> None:
+        super().__init__()
+        self.kernel = Kernel(softcap)
+        self.register_buffer("steps", torch.zeros(3))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.kernel(x)
+
+
+@good()
+def module_with_a_buffer(softcap: float) -> Any:
+    """A module whose buffer is not its cap: it may be copied and moved to any dtype."""
+    return _Module(softcap)
+
+
 class _SavesOutput(torch.autograd.Function):
     """Saves y as autograd wants it."""
 

@@ -8,6 +8,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
+from invariance.checkers.states import flushes
 from invariance.known_bad.entry import wrong
 from invariance.known_bad.kernel import Kernel, capped, gradient, nudged
 
@@ -71,6 +72,26 @@ def by_thread_count(softcap: float) -> Kernel:
         return nudged(capped(x, c), late & (torch.get_num_threads() > 1) & (x.numel() > 4096))
 
     return Kernel(softcap, forward)
+
+
+@wrong(bugs=(84, 90), must={"process_state"})
+def by_the_seed(softcap: float) -> Kernel:
+    """A seed that somebody set, though nothing is drawn from it, picks the rounding."""
+    return Kernel(softcap, lambda x, c: nudged(capped(x, c), torch.initial_seed() < 1 << 32))
+
+
+@wrong(bugs=(50, 52), must={"process_state"})
+def by_matmul_precision(softcap: float) -> Kernel:
+    """Where TF32 products are allowed, an approximate division is taken to be allowed too."""
+    return Kernel(
+        softcap, lambda x, c: nudged(capped(x, c), torch.get_float32_matmul_precision() != "highest")
+    )
+
+
+@wrong(bugs=(36, 52), must={"process_state"})
+def by_flushing(softcap: float) -> Kernel:
+    """Where denormals are flushed, fast math is taken to be wanted for ordinary numbers too."""
+    return Kernel(softcap, lambda x, c: nudged(capped(x, c), flushes()))
 
 
 _local = threading.local()
@@ -141,6 +162,18 @@ class _OtherInEval(torch.nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return self.kernels[self.training](x)
+
+
+@wrong(bugs=(95, 60), must={"grad_mode"})
+def views_with_a_graph(softcap: float) -> Any:
+    """A view that autograd recorded takes another path than a leaf: what a model sends and no unit test does."""
+    kernel = Kernel(softcap)
+    low = kernel.replace(forward=lambda x, c: nudged(capped(x, c)))
+
+    def call(x: Tensor) -> Tensor:
+        return low(x) if x.requires_grad and x._base is not None else kernel(x)
+
+    return call
 
 
 @wrong(bugs=(95, 97), must={"grad_mode"})

@@ -12,7 +12,7 @@ from invariance import process
 from invariance.candidate import PASSES, adapt, load
 from invariance.checkers import LAWS, load_laws
 from invariance.checkers.calls import results
-from invariance.checkers.states import STATES, threads
+from invariance.checkers.states import STATES, flushes, flushing, threads
 from invariance.judge import judge
 from invariance.run import arguments
 from strategies.case import Case
@@ -295,6 +295,8 @@ def test_a_state_is_left_as_it_was_found_also_after_an_error(state):
             torch.is_autocast_enabled("cpu"),
             torch.is_anomaly_enabled(),
             torch.is_anomaly_check_nan_enabled(),
+            torch.get_float32_matmul_precision(),
+            torch.default_generator.get_state().tolist(),
         )
 
     def fail_inside():
@@ -306,6 +308,24 @@ def test_a_state_is_left_as_it_was_found_also_after_an_error(state):
     with pytest.raises(KeyError):
         fail_inside()
     assert now() == before
+
+
+def test_flushing_is_left_as_it_was_found_also_after_an_error():
+    def fail_inside():
+        with flushing(on=not before):
+            assert flushes() != before
+            raise KeyError
+
+    before = flushes()
+    with pytest.raises(KeyError):
+        fail_inside()
+    assert flushes() == before
+
+
+@pytest.mark.parametrize("pass_", PASSES)
+def test_flushing_moves_subnormals_and_is_not_held_against_a_kernel(pass_):
+    smallest = Case((4,), "fp32", 30.0, values=(1, 0x7FFFFF, 0x800000, 0x3F800000))
+    assert verdict("process_state", adapt("softcap", softcap), smallest, pass_).mismatch is None
 
 
 KERNELS = """

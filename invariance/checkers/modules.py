@@ -1,0 +1,54 @@
+"""What is done to a whole model and must not reach the cap: copies, and moves to another dtype."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+from torch import Tensor, nn
+
+from invariance.candidate import Map, Operator
+from invariance.checkers import NotApplicable, Pick, checker
+from invariance.checkers.calls import three_caps
+from invariance.checkers.modes import module_of
+from invariance.checkers.views import Args
+from invariance.judge import Claim
+
+Move = Callable[[nn.Module], nn.Module]
+
+MOVES: dict[str, Move] = {
+    "copied": lambda module: module,
+    "after .bfloat16()": lambda module: module.bfloat16(),
+    "after .half()": lambda module: module.half(),
+    "after .double()": lambda module: module.double(),
+    "after .bfloat16() and .float()": lambda module: module.bfloat16().float(),
+}
+
+
+@checker(
+    judgement="invariance",
+    each_cap=False,
+    inputs="small",
+    bugs=("pytorch/pytorch#190340", "EricLBuehler/mistral.rs#2058"),
+)
+def model_dtype(f: Map, args: Args, pick: Pick) -> Iterator[Claim]:  # noqa: ARG001 - nothing to choose
+    """A module that is copied, or moved to another dtype with its model, keeps its cap and its bits."""
+    if module_of(f.op) is None:
+        raise NotApplicable("the candidate is not a torch.nn.Module: no model moves it")
+    at = f.at(three_caps(f.cap)[2])  # one that the 16-bit types round, as a buffer would be
+    want = at(*args)
+    for label, move in MOVES.items():
+        yield Claim(label, got=replace(at, op=_moved(at.op, move))(*args), want=want, of=args)
+
+
+def _moved(op: Operator, move: Move) -> Callable[[Tensor], Tensor]:
+    """A copy of the operator whose module was moved: a factory may hand the same module out again."""
+    try:
+        copied = copy.deepcopy(op)
+    except Exception as error:  # the copy is the author's code too
+        raise NotApplicable(f"the module cannot be copied: {type(error).__name__}: {error}") from error
+    owner = module_of(copied)
+    assert owner is not None
+    move(owner)
+    return copied
