@@ -7,14 +7,16 @@ division, for one, can be a right choice there.
 from __future__ import annotations
 
 import atexit
+import contextlib
 import os
 import re
 import subprocess
+import sys
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import torch
 import triton
@@ -38,6 +40,8 @@ NUM_WARPS: Mapping[str, int] = {"cuda": 4, "hip": 2}
 CAPS = (1.0, 16.0, 20.0, 30.0, 50.0, 7.3, 2.0**-40)
 LENGTHS = (1, 15, 16, 1024, 1025, 2**31 - 1, 2**31, 2**40)
 
+_SAID = 300  # characters kept of what a compiler says: the last ones, where the reason stands
+
 _TORCH = {"fp16": torch.float16, "bf16": torch.bfloat16, "fp32": torch.float32}
 
 
@@ -50,7 +54,7 @@ class Facts:
     is an FP32 argument that the code uses.  ``variants_over_caps``, ``variants_over_lengths``: compiled
     variants that Triton would make over ``CAPS`` and ``LENGTHS``, everything else equal.
     ``vector_access``: loads and stores of 8 bytes or more per thread.  ``spills``: bytes (NVIDIA) or
-    registers (AMD) in local memory.
+    registers (AMD) in local memory.  ``said``: what the compiler wrote to standard error, which is shown nowhere else.
     """
 
     target: str
@@ -62,6 +66,11 @@ class Facts:
     variants_over_lengths: int
     vector_access: bool
     spills: int
+    said: str = ""
+
+
+class DoesNotCompile(RuntimeError):
+    """A kernel that the compiler refuses; the message ends in what the compiler said of it."""
 
 
 LAWS: Mapping[str, Callable[[Facts], bool]] = {
@@ -97,7 +106,7 @@ def inspect(
     """Compile for the target with pointers on 16 bytes and read the facts off.
 
     ``constexprs`` are the values of the compile-time arguments (``BLOCK`` is 1024 and the cap 30.0 unless
-    given). Raises ValueError for an unknown target; what the compiler raises passes through.
+    given). Raises ValueError for an unknown target, DoesNotCompile for whatever the compiler raises.
     """
     if target not in TARGETS:
         raise ValueError(f"unknown target {target!r}; known: {', '.join(TARGETS)}")
@@ -107,7 +116,7 @@ def inspect(
         "num_warps": num_warps or NUM_WARPS[gpu.backend],
         "enable_fp_fusion": enable_fp_fusion,
     }
-    asm = _compile(kernel, signature, gpu, values, options)
+    asm, said = _compile(kernel, signature, gpu, values, options)
     ttir, machine = asm["ttir"], asm["ptx" if gpu.backend == "cuda" else "amdgcn"]
     return Facts(
         target=target,
@@ -119,6 +128,7 @@ def inspect(
         variants_over_lengths=_variants(kernel, signature, gpu, values, {"n": LENGTHS}),
         vector_access=_vectorised(machine),
         spills=_spills(asm, gpu),
+        said=said,
     )
 
 
@@ -136,7 +146,8 @@ def _compile(
     gpu: GPUTarget,
     values: Mapping[str, Any],
     options: dict[str, Any],
-) -> Any:
+) -> tuple[Any, str]:
+    """The code in every representation, and what the compiler wrote to standard error."""
     names = list(signature)
     constants = {(i,): values[name] for i, name in enumerate(names) if signature[name] == "constexpr"}
     aligned = {
@@ -145,7 +156,53 @@ def _compile(
     source = ASTSource(fn=kernel, signature=dict(signature), constexprs=constants, attrs=aligned)
     with knobs.cache.scope():
         knobs.cache.dir = _cache()
-        return triton.compile(source, target=gpu, options=options).asm
+        with _standard_error() as file:
+            try:
+                asm = triton.compile(source, target=gpu, options=options).asm
+            except Exception as error:
+                words = [_in_one_line(f"{type(error).__name__}: {_root(error)}"), _read(file)]
+                raise DoesNotCompile("; the compiler said: ".join(filter(None, words))) from error
+            said = _read(file)
+    if said.startswith("error:"):  # LLVM goes on after an error, with code that is none
+        raise DoesNotCompile(said)
+    return asm, said
+
+
+@contextlib.contextmanager
+def _standard_error() -> Iterator[BinaryIO]:
+    """A file that takes the process's standard error: LLVM writes to the descriptor, past sys.stderr."""
+    sys.stderr.flush()
+    kept = os.dup(2)
+    try:
+        with tempfile.TemporaryFile() as file:
+            os.dup2(file.fileno(), 2)
+            try:
+                yield file
+            finally:
+                sys.stderr.flush()
+                os.dup2(kept, 2)
+    finally:
+        os.close(kept)
+
+
+def _read(file: BinaryIO) -> str:
+    """What the file holds, in one line."""
+    sys.stderr.flush()
+    file.seek(0)
+    return _in_one_line(file.read().decode("utf-8", "replace"))
+
+
+def _root(error: BaseException) -> str:
+    """The error that an error goes back to: Triton wraps one for each function that calls another."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return str(error)
+
+
+def _in_one_line(text: str) -> str:
+    """The different lines of a text, in order: LLVM says a thing once a function."""
+    lines = dict.fromkeys(line.strip() for line in text.splitlines())
+    return " / ".join(line for line in lines if line.strip("^ "))[-_SAID:]
 
 
 _directory: tempfile.TemporaryDirectory[str] | None = None

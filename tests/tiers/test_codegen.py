@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
 import pytest
 
-from invariance.tiers.codegen import LAWS, NUM_WARPS, TARGETS, inspect, signature_of
+from invariance.tiers.codegen import LAWS, NUM_WARPS, TARGETS, DoesNotCompile, inspect, signature_of
 from softcap import kernels, triton_op
 
 Mutate = Callable[..., ModuleType]
 FORWARD, BACKWARD = kernels.softcap_forward_kernel, kernels.softcap_backward_kernel
+
+APPROXIMATE = (
+    "tl.inline_asm_elementwise('tanh.approx.f32 $0, $1;', '=f,f', [tl.div_rn(x.to(tl.float32), c)], "
+    "dtype=tl.float32, is_pure=True, pack=1)"
+)
 
 
 def broken(kernel: Any, *, dtype: str = "bf16", target: str = "sm_90", **options: Any) -> set[str]:
@@ -61,11 +67,7 @@ def test_each_law_is_broken_by_a_mutant(edits: list[tuple[str, str]], laws: set[
 
 
 def test_an_approximate_tanh_is_seen(mutate: Mutate) -> None:
-    approximate = (
-        "tl.inline_asm_elementwise('tanh.approx.f32 $0, $1;', '=f,f', [tl.div_rn(x.to(tl.float32), c)], "
-        "dtype=tl.float32, is_pure=True, pack=1)"
-    )
-    mutant = mutate(("c * libdevice.tanh(_quotient(x.to(tl.float32), c, reciprocal))", f"c * {approximate}"))
+    mutant = mutate(("c * libdevice.tanh(_quotient(x.to(tl.float32), c, reciprocal))", f"c * {APPROXIMATE}"))
     assert broken(mutant.softcap_forward_kernel) == {"no_approximate_tanh"}
 
 
@@ -78,3 +80,24 @@ def test_the_operator_is_launched_as_it_is_judged() -> None:
     assert triton_op.NUM_WARPS in NUM_WARPS.values()
     assert triton_op.ENABLE_FP_FUSION is False
     assert {target.backend for target in TARGETS.values()} == set(NUM_WARPS)
+
+
+def test_what_the_compiler_says_goes_into_the_failure_and_not_to_the_terminal(
+    mutate: Mutate, capfd: pytest.CaptureFixture[str]
+) -> None:
+    mutant = mutate(("c * libdevice.tanh(_quotient(x.to(tl.float32), c, reciprocal))", f"c * {APPROXIMATE}"))
+    with pytest.raises(DoesNotCompile, match="could not allocate output register"):
+        broken(mutant.softcap_forward_kernel, target="gfx942")
+    assert capfd.readouterr() == ("", "")
+
+
+def test_a_kernel_that_the_front_end_refuses_says_which_line(mutate: Mutate) -> None:
+    mutant = mutate(("z = tl.div_rn(x, c)", "z = tl.no_such_division(x, c)"))
+    with pytest.raises(DoesNotCompile, match="has no attribute 'no_such_division'"):
+        broken(mutant.softcap_forward_kernel)
+
+
+def test_standard_error_is_the_terminal_again_afterwards(capfd: pytest.CaptureFixture[str]) -> None:
+    broken(FORWARD, dtype="fp32")
+    os.write(2, b"still here")
+    assert capfd.readouterr().err == "still here"
