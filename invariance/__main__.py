@@ -5,22 +5,25 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 
-from invariance.process import start_server
+from invariance.cli import main as command
 
 
 def main() -> int:
-    """Run the command; the exit status.
+    """Run the command; the exit status."""
+    return command(loading=_interrupts_end_it)
 
-    The children's server starts before the command is imported: both import torch at the same time (2 s each). An
-    interrupt ends the imports at once, for there is nothing to save, and numpy takes no exception amid its own.
-    """
+
+@contextmanager
+def _interrupts_end_it() -> Iterator[None]:
+    """An interrupt ends the imports at once: there is nothing to save, and numpy takes no exception amid its own."""
     kept = signal.signal(signal.SIGINT, lambda *_: os._exit(130))
-    start_server()
-    from invariance.cli import main as command  # noqa: PLC0415 - see above
-
-    signal.signal(signal.SIGINT, kept)
-    return command()
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, kept)
 
 
 if __name__ == "__main__":

@@ -33,9 +33,13 @@ SHORT_NAMES = {
 class CandidateNotLoadable(Exception):
     """The import path leads to nothing that can be judged; the message says what was tried."""
 
+    says_all = True
+
 
 class CandidateRaised(Exception):
-    """The candidate raised where it had to return; `__cause__` is what it raised."""
+    """The candidate raised where it had to return; `__cause__` is what it raised, the message names its type."""
+
+    says_all = True
 
 
 class GraphLost(CandidateRaised):
@@ -102,12 +106,12 @@ class Map:
     def gradient(self, leaf: Tensor, y: Tensor, grad_y: Tensor, *, retain_graph: bool = False) -> Tensor:
         """The gradient of `(y * grad_y).sum()` at `leaf`; raises GraphLost when y does not depend on it."""
         if not y.requires_grad:
-            raise GraphLost("the output does not require grad although the input does")
+            raise GraphLost("no gradient: the output does not require grad although the input does")
         (grad_x,) = _calling(
             torch.autograd.grad, y, leaf, grad_y, retain_graph=retain_graph, allow_unused=True
         )
         if grad_x is None:
-            raise GraphLost("the output's graph does not reach the input")
+            raise GraphLost("no gradient: the output's graph does not reach the input")
         return _tensor(grad_x)
 
     def out_dtype(self, dtype: torch.dtype, device: torch.device | str) -> torch.dtype:

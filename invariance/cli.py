@@ -1,15 +1,25 @@
-"""The command. `softcap-verify` and `python -m invariance` are the same."""
+"""The command. `softcap-verify` and `python -m invariance` are the same.
+
+Reading the arguments imports nothing heavy; a command's module, and torch with it, is imported once it is to run.
+"""
 
 from __future__ import annotations
 
 import argparse
+import importlib
 import os
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from importlib import metadata
 from typing import NoReturn
 
-from invariance.commands import check, compare, fuzz, laws, merge, mutants, replay, sweep
+from invariance.arguments import COMMANDS
+from invariance.process import start_server
 from invariance.usage import UsageError
+
+DESCRIPTION = "Judge softcap kernels: accuracy and invariance, forward and gradient."
+CHILDLESS = ("laws", "merge")
 
 
 class Parser(argparse.ArgumentParser):
@@ -23,30 +33,17 @@ class Parser(argparse.ArgumentParser):
         raise UsageError(message)
 
 
-DESCRIPTION = "Judge softcap kernels: accuracy and invariance, forward and gradient."
-COMMANDS = {
-    "check": check,
-    "laws": laws,
-    "replay": replay,
-    "fuzz": fuzz,
-    "sweep": sweep,
-    "merge": merge,
-    "compare": compare,
-    "mutants": mutants,
-}
+def main(
+    argv: Sequence[str] | None = None, loading: Callable[[], AbstractContextManager[object]] = nullcontext
+) -> int:
+    """Run one command. Exit status: 0 all asked for passes, 1 a law failed, 2 bad request, 130 interrupted.
 
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command. Exit status: 0 all asked for passes, 1 a law failed, 2 bad request, 130 interrupted."""
-    parser = Parser(prog="softcap-verify", description=DESCRIPTION)
-    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND", parser_class=Parser)
-    for name, module in COMMANDS.items():
-        sub = commands.add_parser(name, help=module.HELP, description=module.HELP)
-        module.add_arguments(sub)
-        sub.set_defaults(run=module.run)
+    loading: entered while the command's module is imported.
+    """
     try:
-        options = parser.parse_args(argv)
-        run: Callable[[argparse.Namespace], int] = options.run
+        options = _parser().parse_args(argv)
+        with loading():
+            run = _loaded(options.command)
         return run(options)
     except UsageError as error:
         print(f"softcap-verify: {error}", file=sys.stderr)
@@ -57,6 +54,30 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("softcap-verify: interrupted", file=sys.stderr)
         return 130
+
+
+def _parser() -> Parser:
+    parser = Parser(prog="softcap-verify", description=DESCRIPTION)
+    parser.add_argument("--version", action="version", version=f"%(prog)s {_version()}")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND", parser_class=Parser)
+    for name, (add_arguments, help_) in COMMANDS.items():
+        add_arguments(commands.add_parser(name, help=help_, description=help_))
+    return parser
+
+
+def _loaded(command: str) -> Callable[[argparse.Namespace], int]:
+    """The command's `run`. The children's server starts first: both import torch at the same time (2 s each)."""
+    if command not in CHILDLESS:
+        start_server()
+    run: Callable[[argparse.Namespace], int] = importlib.import_module(f"invariance.commands.{command}").run
+    return run
+
+
+def _version() -> str:
+    try:
+        return metadata.version("softcap-verify")
+    except metadata.PackageNotFoundError:
+        return "(a source tree, not installed)"
 
 
 if __name__ == "__main__":

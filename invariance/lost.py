@@ -59,7 +59,7 @@ class _PostMortem:
         patience = min(self.timeout, PATIENCE.get(verdict.device, 10.0))
         outcome = run_job(Job("invariance.run:judge_text", kwargs, patience))
         self.attempts -= HANG_COSTS if outcome.kind == "timed out" else 1
-        return outcome.kind in ("crashed", "timed out")
+        return outcome.kind != "done"
 
 
 def _is_lost(verdict: Verdict) -> bool:

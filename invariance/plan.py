@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from math import prod
 
-from invariance.checkers import DTYPES, LAWS, Law, load_laws
+from invariance.checkers import LAWS, Law, load_laws
+from invariance.offered import DEFAULT_CAPS, DTYPES, PROFILES
 from invariance.verdict import Cell
 from strategies.case import Case
 from strategies.layouts import LAYOUTS
@@ -18,10 +19,8 @@ from strategies.shapes import Shape, up_to
 from strategies.upstream import UPSTREAM
 from strategies.values import VALUES
 
-PROFILES = ("quick", "default", "thorough")
 # Not offered by the command: for kernels that run a hundred times slower in the interpreter.
 LEAST = "least"
-DEFAULT_CAPS: tuple[float | int, ...] = (20.0, 30.0)
 
 # One shape or more of every family in strategies.shapes: ends of vectors, of blocks and of row counts, 0-d and empty
 # ones. `thorough` takes all of them.

@@ -9,6 +9,7 @@ from typing import Any
 from invariance.candidate import CandidateNotLoadable
 from invariance.plan import Settings
 from invariance.process import Child, Job
+from strategies.caps import cap_text
 
 PATIENCE_FOR_IMPORT, PATIENCE = 120.0, 60.0  # seconds: for importing it, and for four elements
 UNKNOWN: dict[str, Any] = {"differentiable": True, "fixed_cap": None, "convention": "unknown", "ran": None}
@@ -24,7 +25,7 @@ def with_own_cap(spec: str, settings: Settings) -> Settings:
 def probed(
     spec: str, device: str, caps: tuple[float | int, ...], dtypes: tuple[str, ...], timeout: float
 ) -> dict[str, Any]:
-    """What `invariance.run:probe` says of a candidate; raises CandidateNotLoadable.
+    """What `invariance.run:probe` says of a candidate; raises CandidateNotLoadable, also where it refuses every cap.
 
     A candidate that dies or hangs on four elements is judged, not refused: it then counts as UNKNOWN.
     """
@@ -33,11 +34,18 @@ def probed(
     try:
         loaded = child.run(Job("invariance.run:load_only", common, PATIENCE_FOR_IMPORT))
         if loaded.kind != "done":
-            reason = (loaded.failure or "").strip().splitlines()[-1]
-            raise CandidateNotLoadable(f"candidate {spec!r}: importing it failed: {reason}")
+            raise CandidateNotLoadable(f"candidate {spec!r}: importing it failed: {loaded.reason}")
         if loaded.value is not None:
             raise CandidateNotLoadable(loaded.value)
         outcome = child.run(Job("invariance.run:probe", {**common, "caps": caps, "dtypes": dtypes}, timeout))
     finally:
         child.close()
-    return dict(outcome.value) if outcome.kind == "done" else dict(UNKNOWN)
+    if outcome.kind != "done":
+        return dict(UNKNOWN)
+    if refusals := outcome.value["refusals"]:
+        tried = ", ".join(dict.fromkeys(cap_text(cap) for cap, _ in refusals))
+        reasons = " and ".join(dict.fromkeys(reason for _, reason in refusals))
+        raise CandidateNotLoadable(
+            f"candidate {spec!r} cannot be constructed at cap {tried}: it raised {reasons}"
+        )
+    return dict(outcome.value)

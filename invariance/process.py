@@ -52,7 +52,10 @@ class Job:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a job: a value, or a failure in words and the last thing the child announced."""
+    """What became of a job: a value, or a failure in words and the last thing the child announced.
+
+    failure: of a job that raised, the traceback. reason: the same in one line.
+    """
 
     job: Job
     value: Any = None
@@ -60,6 +63,7 @@ class Outcome:
     kind: str = "done"  # done, raised, crashed, timed out
     announced: str | None = None
     seconds: float = 0.0
+    reason: str | None = None
 
 
 def announce(text: str) -> None:
@@ -113,8 +117,14 @@ def _serve(connection: Connection) -> None:
 def _answer(job: Job) -> tuple[str, Any]:
     try:
         return "done", resolve(job.target)(**job.kwargs)
-    except Exception:  # noqa: BLE001 - goes to the parent whole
-        return "raised", traceback.format_exc()
+    except BaseException as error:  # noqa: BLE001 - goes to the parent whole; a candidate may also exit
+        return "raised", (traceback.format_exc(), in_one_line(error))
+
+
+def in_one_line(error: BaseException) -> str:
+    """The type and the first line of an exception; the line alone where its class says that this is enough."""
+    line = next(iter(str(error).strip().splitlines()), "")
+    return line if getattr(error, "says_all", False) and line else f"{type(error).__name__}: {line}"
 
 
 def _silence_standard_output() -> None:
@@ -287,15 +297,14 @@ def _collect(worker: _Worker) -> Outcome | None:
     job, seconds = worker.job, time.monotonic() - worker.started
     if not worker.connection.poll():
         worker.stop()
-        return Outcome(
-            job, None, f"no result within {job.timeout:g} s", "timed out", worker.announced, seconds
-        )
+        late = f"no result within {job.timeout:g} s"
+        return Outcome(job, None, late, "timed out", worker.announced, seconds, late)
     try:
         kind, value = worker.connection.recv()
     except (EOFError, ConnectionResetError):
         worker.process.join(10)
-        how = worker.stop()
-        return Outcome(job, None, f"the process {how}", "crashed", worker.announced, seconds)
+        how = f"the process {worker.stop()}"
+        return Outcome(job, None, how, "crashed", worker.announced, seconds, how)
     if kind == "announce":
         worker.announced = value
         return None
@@ -304,7 +313,7 @@ def _collect(worker: _Worker) -> Outcome | None:
         return None
     worker.job = None
     if kind == "raised":
-        return Outcome(job, None, value, "raised", worker.announced, seconds)
+        return Outcome(job, None, value[0], "raised", worker.announced, seconds, value[1])
     return Outcome(job, value, None, "done", worker.announced, seconds)
 
 

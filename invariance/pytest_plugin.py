@@ -14,15 +14,14 @@ from typing import Any
 import pytest
 
 from invariance.candidate import CandidateNotLoadable, display_name
-from invariance.checkers import DTYPES
 from invariance.environment import NoSuchDevice, resolve_device
-from invariance.plan import DEFAULT_CAPS, LEAST, PROFILES, Settings, cells, laws
+from invariance.offered import DEFAULT_CAPS, DTYPES, PROFILES
+from invariance.plan import LEAST, Settings, cells, laws
 from invariance.probing import with_own_cap
 from invariance.session import Session
 from invariance.testing import VERDICT_PROPERTY, Bench, bench
-from invariance.usage import UsageError, read_cap, read_law
+from invariance.usage import UsageError, read_cap, writable
 from invariance.verdict import Verdict
-from strategies.caps import cap_text
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -61,7 +60,7 @@ def settings_of(config: pytest.Config) -> Settings:
         raise pytest.UsageError(f"--softcap-profile {profile!r} is unknown: there are {', '.join(PROFILES)}")
     try:
         caps = tuple(read_cap(text) for text in config.getoption("--softcap") or ()) or DEFAULT_CAPS
-        asked = tuple(read_law(name) for name in config.getoption("--softcap-law") or ())
+        asked = tuple(config.getoption("--softcap-law") or ())
         device = resolve_device(config.getoption("--softcap-device"))
     except (UsageError, NoSuchDevice) as error:
         raise pytest.UsageError(str(error)) from error
@@ -103,7 +102,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
             for spec, s in subjects(metafunc.config, settings_of(metafunc.config))
             for cell in cells(display_name(spec), s)
         ]
-        ids = [f"{spec}-{cell.law}-{cell.pass_}-{cell.dtype}-{cap_text(cell.cap)}" for spec, _, cell in rows]
+        ids = [f"{spec}-{cell.id}" for spec, _, cell in rows]
         metafunc.parametrize("plan_cell", rows, ids=ids)
     if "explored_law" in metafunc.fixturenames:
         asked = [
@@ -182,6 +181,10 @@ class _Collector:
 
 def pytest_configure(config: pytest.Config) -> None:
     """The controller alone writes the report."""
+    try:
+        writable(config.getoption("--report"))
+    except UsageError as error:
+        raise pytest.UsageError(str(error)) from error
     if config.getoption("--report") and not hasattr(config, "workerinput"):
         config.pluginmanager.register(_Collector(config), "softcap-report")
     if hasattr(config, "workerinput"):

@@ -19,7 +19,7 @@ from invariance.plan import Settings, cases
 from invariance.report.model import Explored
 from invariance.sweep.api import sweep
 from invariance.sweep.document import as_json
-from invariance.verdict import FAIL, NOT_APPLICABLE, PASS, Cell, Verdict
+from invariance.verdict import FAIL, NOT_APPLICABLE, PASS, RAISED, Cell, Verdict
 from oracles.tolerances import load_contract
 from strategies.caps import cap_text
 from strategies.case import Case
@@ -27,6 +27,8 @@ from strategies.cases import cases as explored_cases
 from strategies.cases import explore as search
 from strategies.dtypes import TORCH
 from strategies.shrink import shrink
+
+ORDINARY_CAP = 30.0
 
 
 @dataclass(frozen=True)
@@ -51,7 +53,7 @@ class Trial:
         except NotApplicable:
             raise
         except CandidateRaised as error:
-            raised = Mismatch("the candidate", "raised", got=str(error), want="a result")
+            raised = Mismatch(RAISED, "instead of returning", got=str(error), want="a result")
             return Judgement(elements=1, mismatch=raised), None
         except Exception as error:  # noqa: BLE001 - the suite's own fault, or met outside a call: never a pass
             return Judgement(elements=1), f"the law itself raised {type(error).__name__}: {error}"
@@ -203,11 +205,16 @@ def load_only(spec: str, device: str) -> str | None:
 def probe(spec: str, device: str, caps: tuple[float | int, ...], dtypes: tuple[str, ...]) -> dict[str, Any]:
     """What the plan must know of a candidate: its convention, its own cap, whether it has a gradient, what runs.
 
+    refusals: what its constructor raises, by cap, where it raises at all of these and at an ordinary one besides; a
+    kernel that refuses some good caps only is judged at them.
+
     A gradient is decided here, once, on four elements; a graph lost later is a failure.
     """
     candidate = _loaded(spec, device)
-    cap = candidate.fixed_cap or caps[0]
+    refusals = [(cap, _refusal(candidate, cap)) for cap in (*caps, ORDINARY_CAP)]
+    cap = candidate.fixed_cap or next((cap for cap, reason in refusals if reason is None), caps[0])
     return {
+        "refusals": refusals if all(reason is not None for _, reason in refusals) else [],
         "convention": candidate.convention,
         "fixed_cap": candidate.fixed_cap,
         "differentiable": any(_differentiable(candidate, cap, TORCH[dtype], device) for dtype in dtypes),
@@ -215,6 +222,15 @@ def probe(spec: str, device: str, caps: tuple[float | int, ...], dtypes: tuple[s
         "substitutions": _substitutions(candidate, cap),
         "launched": None if device == "cpu" else kernels_launched(candidate, cap, dtypes[0], device),
     }
+
+
+def _refusal(candidate: Candidate, cap: float | int) -> str | None:
+    """What the candidate's constructor raises at a cap."""
+    try:
+        candidate.map(cap, "inference")
+    except CandidateRaised as error:
+        return str(error)
+    return None
 
 
 def _differentiable(candidate: Candidate, cap: float | int, dtype: torch.dtype, device: str) -> bool:

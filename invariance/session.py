@@ -10,9 +10,10 @@ from typing import Any
 
 from invariance import environment
 from invariance.candidate import display_name
-from invariance.checkers import DTYPES, LAWS, load_laws
+from invariance.checkers import LAWS, load_laws
 from invariance.lost import ATTEMPTS, explain_lost
-from invariance.plan import DEFAULT_CAPS, EXPLORED, Settings, cells, laws
+from invariance.offered import DEFAULT_CAPS, DTYPES
+from invariance.plan import EXPLORED, Settings, cells, laws
 from invariance.probing import probed
 from invariance.process import Job, Outcome, run_jobs
 from invariance.report.model import Explored, Report
@@ -185,7 +186,7 @@ class Session:
             self.hangs[spec] = self.hangs.get(spec, 0) + 1
 
     def _lost(self, cell: Cell, outcome: Outcome) -> Verdict:
-        reason = _last_line(outcome.failure)
+        reason = outcome.reason
         verdict = LAWS[cell.law].verdict(cell.pass_)
         return Verdict(
             cell,
@@ -241,7 +242,7 @@ class Session:
                 "dtype": job["dtype"],
                 "pass": job["pass_"],
                 "complete": False,
-                "reason": _last_line(outcome.failure),
+                "reason": outcome.reason,
             }
         )
 
@@ -276,7 +277,7 @@ class Session:
             self.explored.append(outcome.value)
             return
         self._count_hang(outcome)
-        job, reason = outcome.job.kwargs, _last_line(outcome.failure)
+        job, reason = outcome.job.kwargs, outcome.reason
         law, pass_, name = job["law"], job["pass_"], display_name(job["spec"])
         case = None if outcome.announced is None else Case.loads(outcome.announced)
         cell = Cell(
@@ -287,11 +288,6 @@ class Session:
 
 def _certificate_key(row: dict[str, Any]) -> tuple[str, ...]:
     return (row["candidate"], row["dtype"], row["softcap"]["given"], row["pass"])
-
-
-def _last_line(failure: str | None) -> str:
-    lines = (failure or "failed").strip().splitlines()
-    return lines[-1].strip()
 
 
 def verify(

@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 
 from invariance.candidate import display_name
-from invariance.checkers import DTYPES
 from invariance.environment import resolve_device
-from invariance.plan import DEFAULT_CAPS, Settings, cells
+from invariance.offered import DEFAULT_CAPS, DTYPES
+from invariance.plan import Settings, cells
 from invariance.probing import with_own_cap
 from invariance.process import Child, Job
 from invariance.report.model import Explored
@@ -91,7 +91,7 @@ def law_tests(
     if not planned:
         raise ValueError(f"nothing to judge: {asked}")
 
-    @pytest.mark.parametrize("cell", planned, ids=str)
+    @pytest.mark.parametrize("cell", planned, ids=lambda cell: cell.id)
     def test_law(cell: Cell, record_property: Callable[[str, object], None]) -> None:
         check(bench(candidate, settings, timeout, check_grad).judge(cell), record_property)
 

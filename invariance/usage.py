@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-import argparse
 import math
 import struct
 import sys
 import tempfile
+from collections.abc import Iterable
 from pathlib import Path
+from typing import TypeVar
 
-from invariance.checkers import DTYPES, load_laws
+from invariance.offered import DTYPES
+
+Value = TypeVar("Value")
 
 
 class UsageError(Exception):
     """A request that cannot be carried out; one line that says what was given and what exists. Exit status 2."""
 
 
-def flattened(values: list[list[str]] | None) -> list[str]:
+def flattened(values: list[list[Value]] | None) -> list[Value]:
     """Values that follow one flag or repeat it, in order, each once."""
     return list(dict.fromkeys(value for group in values or [] for value in group))
 
@@ -41,19 +44,16 @@ def read_cap(text: str) -> float | int:
     return cap
 
 
+def read_choice(flag: str, known: Iterable[str], text: str) -> str:
+    """One of the values that a flag knows."""
+    if text not in known:
+        raise UsageError(f"{flag} {text!r} is unknown: there are {', '.join(known)}")
+    return text
+
+
 def read_dtype(text: str) -> str:
     """A dtype's short name."""
-    if text not in DTYPES:
-        raise UsageError(f"--dtype {text!r} is unknown: there are {', '.join(DTYPES)}")
-    return text
-
-
-def read_law(text: str) -> str:
-    """A law's id."""
-    known = load_laws()
-    if text not in known:
-        raise UsageError(f"--law {text!r} is unknown: there are {', '.join(sorted(known))}")
-    return text
+    return read_choice("--dtype", DTYPES, text)
 
 
 def read_whole(flag: str, text: str, *, least: int) -> int:
@@ -88,21 +88,18 @@ def read_seconds(flag: str, text: str) -> float:
     return seconds
 
 
-def writable(folder: Path | None) -> None:
+def writable(folder: Path | None, flag: str = "--report") -> None:
     """Make the folder of a report before anything is judged, and see that it takes a file."""
     if folder is None:
         return
+    if folder.exists() and not folder.is_dir():
+        raise UsageError(f"{flag} {folder} is a file, not a folder")
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder):
             pass
     except OSError as error:
-        raise UsageError(f"--report {folder}: {error.strerror}") from error
-
-
-def add_list(parser: argparse.ArgumentParser, flag: str, help_: str, metavar: str) -> None:
-    """A flag that takes several values and may be repeated."""
-    parser.add_argument(flag, action="append", nargs="+", metavar=metavar, help=help_)
+        raise UsageError(f"{flag} {folder}: {error.strerror or error}") from error
 
 
 def progress(done: int, total: int, what: str) -> None:

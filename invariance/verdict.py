@@ -10,6 +10,7 @@ from typing import Any
 from invariance.judge import Mismatch, Worst
 from strategies.caps import cap_text
 
+RAISED = "the candidate raised"  # the label of the mismatch of a candidate that raised where it had to return
 PASS, FAIL, NOT_RUN, NOT_APPLICABLE = "pass", "fail", "not run", "not applicable"
 
 
@@ -22,6 +23,11 @@ class Cell:
     pass_: str
     dtype: str
     cap: float | int
+
+    @property
+    def id(self) -> str:
+        """The cell in ASCII, without the candidate: what pytest calls a test."""
+        return f"{self.law}-{self.pass_}-{self.dtype}-{cap_text(self.cap)}"
 
     def __str__(self) -> str:
         return f"{self.law} · {self.pass_} · {self.dtype} · cap {cap_text(self.cap)}"
@@ -54,6 +60,11 @@ class Verdict:
     def failed(self) -> bool:
         """Whether the cell counts against the candidate."""
         return self.status in (FAIL, NOT_RUN)
+
+    @property
+    def raised(self) -> str | None:
+        """What the candidate raised where it had to return, if that is the failure."""
+        return self.mismatch.got if self.mismatch is not None and self.mismatch.label == RAISED else None
 
     @property
     def replay(self) -> str | None:

@@ -1,1 +1,1 @@
-"""One module a subcommand: `HELP`, `add_arguments(parser)` and `run(options) -> exit status`."""
+"""One module a subcommand: `run(options) -> exit status`. What each takes stands in `invariance.arguments`."""

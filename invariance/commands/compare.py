@@ -13,24 +13,6 @@ from invariance.sweep.domain import decode
 from invariance.usage import UsageError
 from strategies.dtypes import TORCH
 
-HELP = "are two certificates of the same function, bit for bit? exit 0 same, 1 different, 2 not comparable"
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options of this command."""
-    parser.add_argument("a", metavar="A.json", help="a certificate")
-    parser.add_argument("b", metavar="B.json", help="another one, of the same cap, dtype and pass")
-    parser.add_argument(
-        "--candidate",
-        nargs=2,
-        metavar=("A", "B"),
-        help="run these to name the first inputs (default: those certified)",
-    )
-    parser.add_argument("--device", default="auto", help="where to run them (default: auto)")
-    parser.add_argument(
-        "--timeout", type=float, default=600.0, metavar="S", help="seconds for that (default: 600)"
-    )
-
 
 def run(options: argparse.Namespace) -> int:
     """Run it; gives back the exit status. Raises UsageError."""
@@ -41,7 +23,7 @@ def run(options: argparse.Namespace) -> int:
     found = compare(a, b)
     label = {NOT_COMPARABLE: "not comparable", DIFFERENT: "DIFFERENT"}.get(found.status, "same")
     print(f"{label}: {found.reason}")
-    for lo, hi in found.ranges:
+    for lo, hi in found.ranges if a.key.out_dtype == b.key.out_dtype else ():
         print(f"  magnitudes {lo:#010x} to {hi - 1:#010x}: |x| from {_edge(a, lo)} to {_edge(a, hi - 1)}")
     if found.status == DIFFERENT and a.key.out_dtype == b.key.out_dtype:
         print(_first_inputs(a, b, found, options))
@@ -61,12 +43,12 @@ def _first_inputs(a: Certificate, b: Certificate, found: Comparison, options: ar
     except NoSuchDevice as error:
         raise UsageError(f"--{error}") from error
     kwargs = {"specs": specs, "device": device, "cap": a.key.cap, "dtype": a.key.dtype, "pass_": a.key.pass_}
+    kwargs |= {"out_dtype": a.key.out_dtype}
     outcome = run_job(
         Job("invariance.sweep.work:first_differences", {**kwargs, "ranges": found.ranges}, options.timeout)
     )
     if outcome.kind != "done":
-        reason = (outcome.failure or "").strip().splitlines()[-1]
-        return f"  no input named: {' and '.join(specs)} could not both be run here ({reason})"
+        return f"  no input named: {' and '.join(specs)} could not both be run here ({outcome.reason})"
     if not outcome.value:
         return f"  {' and '.join(specs)}, run here on {device}, agree in those ranges"
     return "\n".join(_line(difference, a) for difference in outcome.value)

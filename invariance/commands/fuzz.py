@@ -10,60 +10,20 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
+from invariance.arguments import ON_A_GPU
 from invariance.candidate import CandidateNotLoadable
 from invariance.environment import NoSuchDevice, resolve_device
 from invariance.fuzz import corpus, report
 from invariance.fuzz.campaign import Campaign, Limits, ignored
 from invariance.fuzz.findings import Finding
 from invariance.fuzz.rounds import Subject
-from invariance.fuzz.schedule import CAMPAIGNS, Schedule
-from invariance.usage import UsageError, read_shard, read_whole
+from invariance.fuzz.schedule import Schedule
+from invariance.usage import UsageError, read_shard, read_whole, writable
 from strategies.campaign import CapRange
 from strategies.caps import HIGHEST, LOWEST, as_fp32
 
-HELP = "look for caps at which a kernel is wrong: many caps, each with whole domains of inputs"
 DEFAULT_MINUTES = 1.0
-ON_A_GPU = 3  # child processes: the host prepares as long as the device works
 TICK = 0.2  # seconds between two progress lines
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The command's flags."""
-    parser.add_argument(
-        "--candidate",
-        default="registry",
-        metavar="SPEC",
-        help="pkg.mod:attr, path/file.py:attr or a short name (default: registry)",
-    )
-    parser.add_argument(
-        "--campaign",
-        default=CAMPAIGNS[0],
-        help=f"{', '.join(CAMPAIGNS)}: families, Hypothesis and neighbourhoods of the worst; or every BF16 cap",
-    )
-    parser.add_argument(
-        "--softcap-range",
-        metavar="LO:HI",
-        help="caps to draw from (default: 2^-60 to 2^60, the judged domain; what lies outside is reported apart)",
-    )
-    length = parser.add_mutually_exclusive_group()
-    length.add_argument("--minutes", metavar="M", help=f"how long (default: {DEFAULT_MINUTES:g})")
-    length.add_argument("--examples", metavar="N", help="how many caps, whatever the time")
-    parser.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda:i (default: auto)")
-    parser.add_argument("--seed", default="0", metavar="N", help="of every draw (default: 0)")
-    parser.add_argument("--shard", default="1/1", metavar="K/N", help="part K of N of the campaign")
-    parser.add_argument(
-        "--jobs", metavar="N", help=f"child processes at a time (default: cores, at most {ON_A_GPU} on a GPU)"
-    )
-    parser.add_argument(
-        "--timeout", default="30", metavar="S", help="seconds that a round of caps may take (default: 30)"
-    )
-    parser.add_argument(
-        "--corpus", type=Path, metavar="FILE", help="append each failure there, a line of JSON, for replay"
-    )
-    parser.add_argument("--report", type=Path, metavar="DIR", help="write fuzz.json and fuzz.md there")
-    parser.add_argument(
-        "--json", action="store_true", help="the JSON report on standard output, and nothing else"
-    )
 
 
 def run(options: argparse.Namespace) -> int:
@@ -92,14 +52,11 @@ def run(options: argparse.Namespace) -> int:
 
 def read(options: argparse.Namespace) -> Campaign:
     """The campaign that the options ask for; raises UsageError."""
-    if options.campaign not in CAMPAIGNS:
-        raise UsageError(f"--campaign {options.campaign!r} is unknown: there are {', '.join(CAMPAIGNS)}")
     try:
         device = resolve_device(options.device)
     except NoSuchDevice as error:
         raise UsageError(f"--{error}") from error
-    if options.report is not None and options.report.exists() and not options.report.is_dir():
-        raise UsageError(f"--report {options.report} is a file, not a folder")
+    writable(options.report)
     _check_corpus(options.corpus)
     exhaustive = options.campaign == "bf16xbf16"
     seed = read_whole("--seed", options.seed, least=0)

@@ -7,13 +7,6 @@ import json
 
 from invariance.checkers import Law, load_laws
 
-HELP = "every law: id, judgement, what it states, which public bugs it answers"
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The command's flags."""
-    parser.add_argument("--json", action="store_true", help="as JSON")
-
 
 def run(options: argparse.Namespace) -> int:
     """Print the laws; always 0."""

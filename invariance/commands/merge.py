@@ -3,38 +3,22 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 
 from invariance.sweep import document
-from invariance.sweep.certificate import Certificate, Key, gaps, merged
+from invariance.sweep.certificate import Certificate, Key, difference, gaps, merged
 from invariance.sweep.text import render
-from invariance.usage import UsageError
-
-HELP = (
-    "merge certificates of shards: grouped by candidate, cap, dtype and pass; overlaps and gaps are refused"
-)
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options of this command."""
-    parser.add_argument("certificates", nargs="+", metavar="CERT", help="*.cert.json files")
-    parser.add_argument(
-        "-o", "--output", type=Path, required=True, metavar="DIR", help="where the whole ones go"
-    )
+from invariance.usage import UsageError, writable
 
 
 def run(options: argparse.Namespace) -> int:
     """Run it; gives back the exit status. Raises UsageError."""
-    wholes = [whole(parts) for parts in grouped(options.certificates)]
-    by_stem: dict[str, Certificate] = {}
+    writable(options.output, "-o")
+    groups = grouped(options.certificates)
+    _one_a_name([parts[0] for parts in groups])
+    wholes = [whole(parts) for parts in groups]
     for certificate in wholes:
-        if certificate.key.stem in by_stem:
-            other = by_stem[certificate.key.stem].key
-            raise UsageError(f"two functions would be {certificate.key.stem}: {other} and {certificate.key}")
-        by_stem[certificate.key.stem] = certificate
-    for stem, certificate in by_stem.items():
         try:
-            document.write(certificate, options.output / f"{stem}{document.SUFFIX}")
+            document.write(certificate, options.output / f"{certificate.key.stem}{document.SUFFIX}")
         except OSError as error:
             raise UsageError(f"-o {options.output}: {error.strerror or error}") from error
         print(render(certificate))
@@ -51,6 +35,16 @@ def grouped(paths: list[str]) -> list[list[tuple[str, Certificate]]]:
             raise UsageError(str(error)) from error
         groups.setdefault(certificate.key, []).append((path, certificate))
     return list(groups.values())
+
+
+def _one_a_name(firsts: list[tuple[str, Certificate]]) -> None:
+    """Two groups under one name would overwrite each other; mostly they are shards that do not belong together."""
+    seen: dict[str, tuple[str, Certificate]] = {}
+    for path, certificate in firsts:
+        other, kept = seen.setdefault(certificate.key.stem, (path, certificate))
+        if kept is not certificate:
+            differ = difference(kept.key, certificate.key)
+            raise UsageError(f"{other} and {path} are parts of two functions, {kept.key.stem} both: {differ}")
 
 
 def whole(parts: list[tuple[str, Certificate]]) -> Certificate:

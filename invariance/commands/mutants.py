@@ -5,45 +5,22 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from pathlib import Path
 
 from invariance import environment
 from invariance.checkers import load_laws
 from invariance.known_bad import report
-from invariance.known_bad.entry import TIERS, Entry, load_catalogue
+from invariance.known_bad.entry import Entry, load_catalogue
 from invariance.known_bad.here import reason_not_here
 from invariance.known_bad.matrix import Row, judge_all
-from invariance.usage import UsageError, progress, read_whole
-
-HELP = "the kill matrix: every known-bad kernel must die, no good variant may"
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The command's flags."""
-    parser.add_argument(
-        "--tier",
-        default="all",
-        help=f"{', '.join(TIERS)} or all: every one that this machine has (default: all)",
-    )
-    parser.add_argument("--report", type=Path, metavar="DIR", help="write mutants.json and mutants.md there")
-    parser.add_argument(
-        "--json", action="store_true", help="the JSON report on standard output, and nothing else there"
-    )
-    parser.add_argument("--jobs", default=None, metavar="N", help="kernels judged at a time (default: cores)")
-    parser.add_argument(
-        "--seed", default="0", metavar="N", help="of the plan's hash-drawn cases (default: 0)"
-    )
+from invariance.offered import TIERS
+from invariance.usage import UsageError, progress, writable
 
 
 def run(options: argparse.Namespace) -> int:
     """Judge, report; 0 when everything that could be judged here was judged right, 1 when not."""
-    seed, jobs = (
-        read_whole("--seed", options.seed, least=0),
-        read_whole("--jobs", options.jobs or str(os.cpu_count() or 1), least=1),
-    )
+    seed, jobs = options.seed, options.jobs or os.cpu_count() or 1
     asked = _tiers(options.tier)
-    if options.report is not None and options.report.exists() and not options.report.is_dir():
-        raise UsageError(f"--report {options.report} is a file, not a folder")
+    writable(options.report)
     rows = _judged(list(load_catalogue().values()), asked, jobs, seed)
     device = environment.resolve_device("auto")
     data = report.as_json(rows, environment.describe(device, seed, {}), seed)
@@ -79,8 +56,6 @@ def _judged(entries: list[Entry], asked: tuple[str, ...], jobs: int, seed: int) 
 def _tiers(asked: str) -> tuple[str, ...]:
     if asked == "all":
         return TIERS
-    if asked not in TIERS:
-        raise UsageError(f"--tier {asked!r} is unknown: there are {', '.join(TIERS)}, all")
     if (reason := reason_not_here(asked)) is not None:
         raise UsageError(f"--tier {asked} cannot be judged here: {reason}")
     return (asked,)

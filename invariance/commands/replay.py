@@ -15,30 +15,29 @@ from invariance.process import Job, run_job
 from invariance.usage import UsageError
 from strategies.case import Case
 
-HELP = "judge one failing case again"
 _KEYS = ("candidate", "law", "pass", "case")
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The command's flags."""
-    parser.add_argument(
-        "recipe", metavar="CASE", help="the JSON that a report's replay line holds, or a file of such lines: a corpus"
-    )
-    parser.add_argument("--candidate", help="judge this candidate on the case instead")
-    parser.add_argument("--timeout", type=float, default=60.0, metavar="S", help="seconds (default: 60)")
+LONGEST_PATH = 4096  # characters
 
 
 def run(options: argparse.Namespace) -> int:
     """Judge each recipe again: 0 where all pass now, 1 where one fails."""
-    texts = Path(options.recipe).read_text().splitlines() if _is_file(options.recipe) else [options.recipe]
+    texts = _lines_of(options.recipe)
     recipes = [_read(text) for text in texts if text.strip() and not text.startswith("#")]
     if not recipes:
         raise UsageError(f"{options.recipe!r} holds no case")
     return max(_replay(recipe, options) for recipe in recipes)
 
 
-def _is_file(text: str) -> bool:
-    return not text.lstrip().startswith("{") and len(text) < 4096 and Path(text).is_file()
+def _lines_of(text: str) -> list[str]:
+    """The recipe itself, or the lines of the file that it names."""
+    if text.lstrip().startswith("{") or len(text) >= LONGEST_PATH or not Path(text).exists():
+        return [text]
+    if Path(text).is_dir():
+        raise UsageError(f"{text} is a folder; give a file of cases, or the JSON of a report's replay line")
+    try:
+        return Path(text).read_text("utf-8").splitlines()
+    except (OSError, UnicodeError) as error:
+        raise UsageError(f"{text} is no file of cases: {getattr(error, 'strerror', None) or error}") from error
 
 
 def _read(text: str) -> dict[str, Any]:
@@ -76,7 +75,7 @@ def _replay(recipe: dict[str, Any], options: argparse.Namespace) -> int:
         print(verdict)
         return 1 if verdict.failed else 0
     if outcome.kind == "raised":
-        raise UsageError((outcome.failure or "").strip().splitlines()[-1].partition(": ")[2])
+        raise UsageError(outcome.reason)
     print(f"FAIL {recipe['law']} · {recipe['pass']}: {outcome.failure}")
     return 1
 

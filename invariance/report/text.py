@@ -15,8 +15,8 @@ def render(report: Report) -> str:
     """The matrix of verdicts by dtype and cap, the failures, and a last line that says it all."""
     parts = [_matrix(report)]
     failures = [*report.failures, *report.found]
-    first = _one_a_law(failures)
-    parts += [str(verdict) for verdict in first[:SHOWN]]
+    first = _one_a_cause(failures)
+    parts += [_block(verdict, failures) for verdict in first[:SHOWN]]
     if len(failures) > len(first[:SHOWN]):
         more = len(failures) - len(first[:SHOWN])
         parts.append(f"... and {more} more failed cells; by law, in all: {_counts(failures)}")
@@ -46,12 +46,27 @@ def _cell(status: str) -> str:
     return {"pass": "pass", "fail": "FAIL", "not run": "NOT RUN"}.get(status, "n/a")
 
 
-def _one_a_law(failures: list[Verdict]) -> list[Verdict]:
-    """The first failure of each law, accuracy first: the others mostly say the same at another pass, dtype or cap."""
+def _one_a_cause(failures: list[Verdict]) -> list[Verdict]:
+    """The first failure of each law, accuracy first: the others mostly say the same at another pass, dtype or cap.
+
+    What the candidate raised in the same words is one cause, whatever the laws were.
+    """
     seen: dict[tuple[str, str], Verdict] = {}
     for verdict in sorted(failures, key=lambda v: v.cell.law != "exact_value"):
-        seen.setdefault((verdict.cell.candidate, verdict.cell.law), verdict)
+        seen.setdefault((verdict.cell.candidate, verdict.raised or verdict.cell.law), verdict)
     return list(seen.values())
+
+
+def _block(verdict: Verdict, failures: list[Verdict]) -> str:
+    """A failure whole, and the laws in which the candidate raised the same."""
+    if verdict.raised is None:
+        return str(verdict)
+    laws = {
+        v.cell.law
+        for v in failures
+        if (v.cell.candidate, v.raised) == (verdict.cell.candidate, verdict.raised)
+    }
+    return f"{verdict}\n  in laws  {', '.join(sorted(laws))}"
 
 
 def _counts(failures: list[Verdict]) -> str:

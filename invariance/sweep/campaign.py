@@ -64,9 +64,9 @@ class Campaign:
 
     def run(self) -> None:
         """Everything; an interrupt propagates and leaves the finished pieces in the report folder."""
-        jobs = [job for target in self.targets for job in self._jobs(target)]
+        jobs = [job for target in self.targets if target not in self.failures for job in self._jobs(target)]
         began, inputs = time.monotonic(), 0
-        for done, outcome in enumerate(run_jobs(iter(jobs), workers=self.workers), 1):
+        for done, outcome in enumerate(run_jobs(self._wanted(jobs), workers=self.workers), 1):
             inputs += 2 * (outcome.job.kwargs["hi"] - outcome.job.kwargs["lo"])
             self._receive(outcome)
             rate = inputs / (time.monotonic() - began)
@@ -74,6 +74,19 @@ class Campaign:
             what = f"pieces, {rate / 1e6:.0f} M inputs/s, {left / rate:.0f} s left: {outcome.job.key}"
             if self.progress is not None:
                 self.progress(done, len(jobs), what)
+        for target, failures in self.failures.items():
+            if (untried := self._left.get(target, 0) - len(failures)) > 0:
+                failures.append(f"pieces that were not tried: {untried}")
+
+    def refuse(self, pass_: str, reason: str) -> None:
+        """Fail the targets of a pass before any input is tried."""
+        self.failures |= {target: [reason] for target in self.targets if target.pass_ == pass_}
+
+    def _wanted(self, jobs: list[Job]) -> Iterator[Job]:
+        """The jobs of targets that may still be whole: a candidate that hangs does not get every piece to hang in."""
+        for job in jobs:
+            if job.key not in self.failures:
+                yield job
 
     @property
     def ok(self) -> bool:
@@ -132,7 +145,7 @@ class Campaign:
         lo, hi = outcome.job.kwargs["lo"], outcome.job.kwargs["hi"]
         if outcome.kind != "done":
             where = outcome.announced or f"magnitudes {lo:#x} to {hi - 1:#x}"
-            self.failures.setdefault(target, []).append(f"{where}: {_last_line(outcome.failure)}")
+            self.failures.setdefault(target, []).append(f"{where}: {outcome.reason}")
             return
         if (path := self._piece_path(target, lo, hi)) is not None:
             document.write(outcome.value, path)
@@ -154,8 +167,3 @@ class Campaign:
                 piece.unlink(missing_ok=True)
         if not any(path.with_name(PIECES).glob("*")) and path.with_name(PIECES).is_dir():
             path.with_name(PIECES).rmdir()
-
-
-def _last_line(failure: str | None) -> str:
-    line = (failure or "failed").strip().splitlines()[-1].strip()
-    return line.removeprefix("invariance.candidate.")

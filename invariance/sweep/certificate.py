@@ -140,7 +140,7 @@ class Certificate:
     def merge(self, other: Certificate) -> Certificate:
         """Both parts together. Raises ValueError for another key and for parts that overlap."""
         if self.key != other.key or self.sign != other.sign:
-            raise ValueError(f"not parts of one certificate: {_difference(self.key, other.key)}")
+            raise ValueError(f"not parts of one certificate: {difference(self.key, other.key)}")
         sign = self.sign
         return replace(
             self,
@@ -196,6 +196,7 @@ def _sums(a: Mapping[int, tuple[int, int]], b: Mapping[int, tuple[int, int]]) ->
     return total
 
 
-def _difference(a: Key, b: Key) -> str:
+def difference(a: Key, b: Key) -> str:
+    """Where two keys differ, in words."""
     names = [name for name in vars(a) if getattr(a, name) != getattr(b, name)]
     return ", ".join(f"{name.rstrip('_')} {getattr(a, name)} and {getattr(b, name)}" for name in names)

@@ -41,7 +41,7 @@ def compare(a: Certificate, b: Certificate) -> Comparison:
     if a.covered != b.covered:
         return Comparison(NOT_COMPARABLE, f"they cover {_spans(a)} and {_spans(b)}")
     if a.key.out_dtype != b.key.out_dtype:
-        reason = f"results are {a.key.out_dtype} and {b.key.out_dtype}"
+        reason = f"every result, for the output dtypes are {a.key.out_dtype} and {b.key.out_dtype}"
         return Comparison(DIFFERENT, reason, a.covered)
     wrong = [index for index in a.fingerprints if a.fingerprints[index] != b.fingerprints[index]]
     if not wrong:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from invariance import process
-from invariance.candidate import Candidate, load
+from invariance.candidate import Candidate, CandidateRaised, load
 from invariance.sweep.api import magnitudes
 from invariance.sweep.certificate import Certificate
 from invariance.sweep.comparison import Difference, differences
@@ -11,6 +11,7 @@ from invariance.sweep.domain import RANGE
 from invariance.sweep.subject import subject
 from invariance.sweep.torch_engine import TorchEngine
 from oracles.tolerances import load_contract
+from strategies.dtypes import name
 
 _CANDIDATES: dict[tuple[str, str], Candidate] = {}
 
@@ -33,13 +34,17 @@ def first_differences(
     cap: float | int,
     dtype: str,
     pass_: str,
+    out_dtype: str,
     ranges: tuple[tuple[int, int], ...],
 ) -> list[Difference]:
-    """The first inputs at which two candidates, run here, differ."""
+    """The first inputs at which two candidates, run here, differ; CandidateRaised for another output dtype."""
     a, b = (
         TorchEngine(subject(_loaded(spec, device), cap, dtype, pass_, device), load_contract())
         for spec in specs
     )
+    for spec, engine in zip(specs, (a, b), strict=True):
+        if (found := name(engine.subject.out_dtype)) != out_dtype:
+            raise CandidateRaised(f"{spec} returned {found} here, and {out_dtype} where it was certified")
     return differences(a, b, ranges)
 
 

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import importlib
 import json
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
+from invariance import checkers, offered
+from invariance.arguments import COMMANDS
 from invariance.cli import main
+from invariance.fuzz.schedule import CAMPAIGNS
+from invariance.known_bad.entry import TIERS
 from strategies.case import Case
 
 LAW = "slicing"
+ROOT = Path(__file__).parents[2]
 
 GOOD = """
 import torch
@@ -37,6 +46,34 @@ def hang(x, cap):
         pass
     return cap * torch.tanh(x.float() / cap)
 """
+ODD = """
+import sys
+import torch
+
+class Never:
+    def __init__(self, softcap):
+        raise RuntimeError("no licence\\nfor this machine")
+
+class NotSeven:
+    def __init__(self, softcap):
+        if softcap == 7:
+            raise RuntimeError("not seven")
+        self.cap = softcap
+    def __call__(self, x):
+        return self.cap * torch.tanh(x.float() / self.cap)
+
+class FloatsOnly(NotSeven):
+    def __init__(self, softcap):
+        if not isinstance(softcap, float):
+            raise TypeError("softcap must be a float")
+        super().__init__(softcap)
+
+class Exits(NotSeven):
+    def __call__(self, x):
+        if x.numel() > 4:
+            sys.exit("enough of this")
+        return super().__call__(x)
+"""
 FEW = ["--law", LAW, "--profile", "quick", "--no-explore", "--softcap", "30", "--dtype", "bf16"]
 FEW += ["--device", "cpu", "--jobs", "1"]
 
@@ -45,6 +82,8 @@ FEW += ["--device", "cpu", "--jobs", "1"]
 def folder(tmp_path, monkeypatch):
     (tmp_path / "good.py").write_text(GOOD)
     (tmp_path / "bad.py").write_text(BAD)
+    (tmp_path / "odd.py").write_text(ODD)
+    (tmp_path / "bytes").write_bytes(b"\xff\xfe")
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -79,7 +118,17 @@ def folder(tmp_path, monkeypatch):
         (["check", "--nonsense"], "--nonsense"),
         (["nonsense"], "nonsense"),
         ([], "COMMAND"),
+        (["check", "--candidate", "odd.py:Never"], "cap 20, 30: it raised RuntimeError: no licence"),
+        (["sweep", "--candidate", "odd.py:Never", "--softcap", "7.5"], "cap 7.5, 30: it raised RuntimeError"),
         (["replay", "not json"], "not a case"),
+        (["replay", "."], ". is a folder; give a file of cases"),
+        (["replay", "bytes"], "bytes is no file of cases"),
+        (["replay", "{}", "--timeout", "nan"], "--timeout 'nan'"),
+        (["compare", "a.json", "b.json", "--timeout", "0"], "--timeout '0'"),
+        (["fuzz", "--report", "good.py"], "--report good.py is a file, not a folder"),
+        (["fuzz", "--campaign", "all"], "mixed, bf16xbf16"),
+        (["mutants", "--report", "good.py"], "--report good.py is a file, not a folder"),
+        (["mutants", "--tier", "x"], "plan, interpreter, codegen, device, all"),
         (["replay", "{}"], "lacks"),
         (["replay", '{"candidate":"native","law":"no","pass":"forward","case":{}}'], "law 'no'"),
         (["replay", f'{{"candidate":"native","law":"{LAW}","pass":"up","case":{{}}}}'], "pass 'up'"),
@@ -201,3 +250,80 @@ def test_a_copy_that_a_candidate_forks_answers_for_nobody(folder, capsys):
     assert main(["check", "--candidate", "forking.py:softcap", *FEW, "--json"]) == 0
     report = json.loads(capsys.readouterr().out)
     assert [row["pass"] for row in report["laws"]] == ["backward", "forward", "inference"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "says"),
+    [
+        (["--help"], 0, "mutants"),
+        (["--version"], 0, "softcap-verify"),
+        (["check", "--help"], 0, "quick, default, thorough"),
+        (["check", "--softcap", "0"], 2, "is not a cap"),
+        (["sweep", "--shard", "3/2"], 2, "--shard '3/2'"),
+        (["nonsense"], 2, "invalid choice"),
+    ],
+)
+def test_help_and_mistakes_do_not_wait_for_torch(arguments, status, says):
+    code = f"""
+import sys
+from invariance.cli import main
+try:
+    status = main({arguments!r})
+except SystemExit as end:
+    status = end.code
+assert not {{"torch", "numpy", "hypothesis"}} & set(sys.modules)
+sys.exit(status)
+"""
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == status, done.stderr
+    assert says in done.stdout + done.stderr
+
+
+def test_every_command_runs_and_is_offered_what_exists():
+    for name in COMMANDS:
+        assert callable(importlib.import_module(f"invariance.commands.{name}").run)
+    assert (offered.DTYPES, offered.CAMPAIGNS, offered.TIERS) == (checkers.DTYPES, CAMPAIGNS, TIERS)
+
+
+def test_a_cap_that_the_candidate_refuses_is_one_failure_and_says_in_which_laws(folder, capsys):
+    few = [
+        "--law",
+        "slicing",
+        "padding",
+        "--profile",
+        "quick",
+        "--no-explore",
+        "--dtype",
+        "bf16",
+        "--device",
+        "cpu",
+    ]
+    assert main(["check", "--candidate", "odd.py:NotSeven", *few, "--softcap", "7", "30"]) == 1
+    out = capsys.readouterr().out
+    assert "cap 7 " in out
+    assert "cap 30 " in out
+    assert out.count("the candidate raised: instead of returning") == 1
+    assert "RuntimeError: not seven" in out
+    assert "in laws  padding, slicing" in out
+
+
+def test_a_kernel_that_refuses_whole_caps_as_ints_is_judged(folder, capsys):
+    assert main(["check", "--candidate", "odd.py:FloatsOnly", *FEW]) == 1
+    assert "TypeError: softcap must be a float" in capsys.readouterr().out
+
+
+def test_exploring_leaves_nothing_in_the_current_folder(folder, capsys):
+    before = {path.name for path in folder.iterdir()} | {"__pycache__"}
+    asked = [argument for argument in FEW if argument != "--no-explore"]
+    assert main(["check", "--candidate", "good.py:softcap", *asked, "--json"]) == 0
+    assert sum(row["examples"] for row in json.loads(capsys.readouterr().out)["explored"]) > 0
+    assert {path.name for path in folder.iterdir()} <= before
+
+
+def test_what_is_no_exception_stands_in_the_report_and_not_on_the_terminal(folder, capfd):
+    assert main(["check", "--candidate", "odd.py:Exits", *FEW, "--json"]) == 1
+    printed = capfd.readouterr()
+    failures = json.loads(printed.out)["failures"]
+    assert {failure["reason"] for failure in failures} == {"SystemExit: enough of this"}
+    assert "Traceback" not in printed.err
+    assert all(Case.loads(json.dumps(failure["case"])).numel <= 9 for failure in failures)

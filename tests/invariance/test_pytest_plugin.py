@@ -123,6 +123,21 @@ def test_a_configured_instance_is_judged_at_its_own_cap(folder):
     assert "6 passed" in done.stdout, done.stdout
 
 
+def test_a_report_that_cannot_be_written_is_refused_before_anything_is_judged(folder):
+    plan = ["-c", str(ROOT / "pyproject.toml"), str(ROOT / "tests" / "test_plan.py"), "--collect-only"]
+    done = run_pytest(*plan, "--report", "bad.py", cwd=folder)
+    assert done.returncode not in (0, 1)
+    assert "--report bad.py is a file, not a folder" in done.stdout + done.stderr
+    assert "Traceback" not in done.stdout + done.stderr
+
+
+def test_the_names_of_law_tests_are_ascii(folder):
+    (folder / "test_softcap.py").write_text(ELSEWHERE)
+    done = run_pytest("--collect-only", "-q", "test_softcap.py", cwd=folder)
+    assert "test_softcap.py::test_good[grad_mode-forward-bf16-17.5]" in done.stdout
+    assert done.stdout.isascii()
+
+
 def test_a_part_of_the_plan_is_no_complete_report(folder):
     plan = ["-c", str(ROOT / "pyproject.toml"), str(ROOT / "tests" / "test_plan.py"), "-q", "-k", "forward"]
     asked = ["--candidate", "bad.py:in_no_grad", "--softcap", "17.5", "--softcap-law", "result_form"]

@@ -42,6 +42,15 @@ class Dies(Cast):
         return super().__call__(x)
 
 
+class GivesUp(Cast):
+    """Right, until it meets 10.5."""
+
+    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        if bool((x == 10.5).any()):
+            raise ArithmeticError("eleven")
+        return super().__call__(x)
+
+
 def no_gradient(x: torch.Tensor, softcap: float) -> torch.Tensor:
     """Forward only."""
     return (softcap * torch.tanh(x.detach().float() / softcap)).to(x.dtype)

@@ -90,10 +90,16 @@ def test_a_candidate_that_fails_is_reported_with_the_range(
 
 def test_a_candidate_without_a_gradient(capsys: pytest.CaptureFixture[str]) -> None:
     spec = f"{FILE}:no_gradient"
+    refused = "no_gradient · backward fp16 cap 30: the candidate has no gradient (asked of four elements)"
     common = ("--softcap", 30, "--dtype", "fp16", "--jobs", 1)
     assert run("sweep", "--candidate", spec, *common) == 0
     assert "no gradient" in capsys.readouterr().err
-    assert run("sweep", "--candidate", spec, *common, "--pass", "both") == 1
+    for asked, passed in (("both", 1), ("backward", 0)):
+        capsys.readouterr()
+        assert run("sweep", "--candidate", spec, *common, "--pass", asked) == 1
+        out = capsys.readouterr().out
+        assert refused in out
+        assert (out.count("PASS"), out.count("FAIL")) == (passed, 1)
 
 
 def test_an_interrupted_sweep_goes_on_where_it_stopped(
@@ -145,6 +151,7 @@ def test_an_interrupted_sweep_goes_on_where_it_stopped(
         (["--device", "cuda:9"], "--device"),
         (["--candidate", "nowhere.at:all"], "nowhere"),
         (["--jobs", "0"], "--jobs '0'"),
+        (["--report", str(FILE), "--candidate", "nowhere.at:all"], "is a file, not a folder"),
     ],
 )
 def test_what_cannot_be_done_is_refused_in_one_line(
@@ -192,3 +199,59 @@ def test_compare_says_same_different_or_not_comparable(
     assert "magnitudes 0x00000000 to 0x00007fff" in out
     assert "x = 3.0 (0x4200)" in out
     assert run("compare", paths["a"], FILE) == 2
+
+
+def test_another_output_dtype_is_another_function(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for spec in ("native-fp32", CAST):
+        document.write(sweep(spec, 30, "fp16", "forward"), tmp_path / f"{spec.rpartition(':')[2]}.json")
+    a, b = tmp_path / "native-fp32.json", tmp_path / "Cast.json"
+    assert run("compare", a, b) == 1
+    assert capsys.readouterr().out == "DIFFERENT: every result, for the output dtypes are fp32 and fp16\n"
+    document.write(sweep(f"{FILE}:Wrong", 30, "fp16", "forward"), a)
+    assert run("compare", a, b, "--candidate", "native-fp32", CAST) == 1
+    assert "native-fp32 returned fp32 here, and fp16 where it was certified" in capsys.readouterr().out
+
+
+def test_a_folder_that_cannot_be_one_is_refused_before_anything_is_read(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "taken").write_text("")
+    assert run("merge", tmp_path / "absent.cert.json", "-o", tmp_path / "taken") == 2
+    assert capsys.readouterr().err == f"softcap-verify: -o {tmp_path / 'taken'} is a file, not a folder\n"
+
+
+def test_parts_of_two_functions_are_not_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name, spec in (("a", "native"), ("b", "native-fp32")):
+        document.write(sweep(spec, 30, "bf16", "forward"), tmp_path / name)
+    assert run("merge", tmp_path / "a", tmp_path / "b", "-o", tmp_path) == 2
+    said = "are parts of two functions, forward-bf16-30 both: candidate native and native-fp32"
+    assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("dtype", ["fp16", "bf16"])
+def test_a_16_bit_domain_is_one_piece_in_the_last_shard_and_merges_to_the_single_run(
+    dtype: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    common = ("--candidate", "native", "--softcap", 30, "--dtype", dtype, "--jobs", 1)
+    for number in range(1, 4):
+        assert run("sweep", *common, "--shard", f"{number}/3", "--report", tmp_path / "shards") == 0
+    out = capsys.readouterr().out
+    assert out.count("cap 30: a 16-bit domain is one piece, in shard 3/3") == 4
+    assert run("merge", *(tmp_path / "shards").iterdir(), "-o", tmp_path / "merged") == 0
+    assert run("sweep", *common, "--report", tmp_path / "single") == 0
+    for path in (tmp_path / "single").iterdir():
+        assert (tmp_path / "merged" / path.name).read_bytes() == path.read_bytes()
+
+
+def test_after_a_piece_that_failed_the_others_of_its_kind_are_not_tried(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Four pieces of 2**20 magnitudes; the third holds the input at which the candidate gives up."""
+    monkeypatch.setitem(campaign.PIECE, "cpu", 1 << 20)
+    asked = ("--candidate", f"{FILE}:GivesUp", "--softcap", 30, "--dtype", "fp32", "--pass", "forward")
+    assert run("sweep", *asked, "--shard", "261/512", "--jobs", 1, "--report", tmp_path) == 1
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.partition("cap 30: ")[2] for line in lines] == [
+        "magnitudes 0x41200000 to 0x412fffff: ArithmeticError: eleven",
+        "pieces that were not tried: 1",
+    ]

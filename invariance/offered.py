@@ -1,0 +1,12 @@
+"""What a user may choose from. Imports nothing, so that the command can refuse a choice before torch is there."""
+
+from __future__ import annotations
+
+DTYPES = ("fp16", "bf16", "fp32")
+DEFAULT_CAPS: tuple[float | int, ...] = (20.0, 30.0)
+PROFILES = ("quick", "default", "thorough")
+ROUNDINGS = ("once", "chain")
+OPERATORS = ("final_logit_softcap",)
+SWEPT_PASSES = ("forward", "backward")
+CAMPAIGNS = ("mixed", "bf16xbf16")
+TIERS = ("plan", "interpreter", "codegen", "device")
