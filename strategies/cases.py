@@ -7,13 +7,16 @@ constants of local modules into its draws): an exploration is evidence when it f
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from math import prod
 from typing import Any
 
 from hypothesis import HealthCheck, Phase, Verbosity, given, settings
 from hypothesis import seed as seeded
 from hypothesis import strategies as st
+from hypothesis.configuration import set_hypothesis_home_dir, storage_directory
 from hypothesis.errors import Flaky, InvalidArgument
 
 from strategies.caps import CAPS, HIGHEST, LOWEST, Cap, as_fp32
@@ -208,8 +211,21 @@ def drawn(strategy: st.SearchStrategy[Any], *, examples: int, seed: int) -> list
     def note(example: Any) -> None:
         found.setdefault(example)
 
-    seeded(seed)(quiet(given(strategy)(note)))()
+    with _nothing_kept():
+        seeded(seed)(quiet(given(strategy)(note)))()
     return list(found)
+
+
+@contextmanager
+def _nothing_kept() -> Iterator[None]:
+    """Hypothesis writes its table of Unicode under .hypothesis/ in the current folder even without a database."""
+    kept = storage_directory(intent_to_write=False).home_directory
+    with tempfile.TemporaryDirectory(prefix="hypothesis-") as folder:
+        set_hypothesis_home_dir(folder)
+        try:
+            yield
+        finally:
+            set_hypothesis_home_dir(kept)
 
 
 class _Found(Exception):
@@ -249,7 +265,8 @@ def explore(
         verbosity=Verbosity.quiet,
     )
     try:
-        seeded(seed)(quiet(given(strategy)(hunt.once)))()
+        with _nothing_kept():
+            seeded(seed)(quiet(given(strategy)(hunt.once)))()
     except (_Found, _Left, Flaky) as end:
         hunt.flaky = isinstance(end, Flaky)
         if hunt.crash is not None:

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import math
+import os
+import subprocess
+import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import hypothesis
@@ -44,11 +48,11 @@ def find(some: st.SearchStrategy[Any], wanted: Callable[[Any], bool]) -> Any:
     return hypothesis.find(some, wanted, settings=QUIET)
 
 
-def seen(some: st.SearchStrategy[Any], read: Callable[[Any], Any]) -> set[Any]:
+def seen(some: st.SearchStrategy[Any], read: Callable[[Any], Any], examples: int = 500) -> set[Any]:
     """What a few hundred examples hold."""
     found = set()
 
-    @settings(QUIET, max_examples=500)
+    @settings(QUIET, max_examples=examples)
     @given(some)
     def look(example: Any) -> None:
         found.add(read(example))
@@ -135,7 +139,7 @@ def test_names_reach_every_family() -> None:
 
 
 def test_cases_reach_every_family() -> None:
-    drawn = seen(strategy.cases(), lambda case: case)
+    drawn = seen(strategy.cases(), lambda case: case, examples=1500)
     assert {case.layout for case in drawn} == set(LAYOUTS)
     assert {case.dtype for case in drawn} == set(DTYPES)
     assert {case.values for case in drawn if isinstance(case.values, str)} == set(VALUES)
@@ -258,3 +262,25 @@ def test_explore_spends_no_more_than_asked_and_prints_nothing(capfd: pytest.Capt
     first = next(number for number, case in enumerate(calls) if not large_somewhere(case))
     assert len(calls) <= first + 1 + 10
     assert capfd.readouterr() == ("", "")
+
+
+def test_nothing_is_written_and_the_users_own_storage_stays(tmp_path: Path) -> None:
+    """In a process of its own: Hypothesis looks for its table of Unicode once."""
+    code = """
+from hypothesis.configuration import storage_directory
+from strategies.cases import caps, cases, drawn, explore
+explore(lambda case: True, cases(), examples=3, seed=0)
+drawn(caps(), examples=3, seed=0)
+print(storage_directory(intent_to_write=False).home_directory)
+"""
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert list(tmp_path.iterdir()) == []
+    assert done.stdout.strip() == str(tmp_path / ".hypothesis")
