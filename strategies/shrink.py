@@ -125,10 +125,13 @@ def _elements(case: Case, index: Sequence[int]) -> dict[str, Any]:
 
 
 def _alone(search: _Search, flat: int) -> None:
-    """The one element as literal bits: with the gradient of 1, or with its own as sent in either dtype."""
+    """The one element as literal bits: with the gradient of 1, or with its own as sent in either dtype.
+
+    The seed stays for now: it is what a law's own choices are made of, and those may be what it takes.
+    """
     case = search.best
     bits = int(to_bits(case.x()).reshape(-1)[flat])
-    single: dict[str, Any] = {"shape": (1,), "layout": "contiguous", "values": (bits,), "seed": 0}
+    single: dict[str, Any] = {"shape": (1,), "layout": "contiguous", "values": (bits,)}
     bare = case.replace(knobs=())
     if search.attempt(**single, knobs=_knobs(bare, grad_values="ones")):
         return

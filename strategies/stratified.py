@@ -10,11 +10,10 @@ from torch import Tensor
 
 from strategies.draws import Draw
 from strategies.dtypes import FORMATS
-from strategies.values import SEAMS
+from strategies.values import BEND, around_seams, beside_powers, special_magnitudes
 
 __all__ = ["stratified"]
 
-_BEND = (2.0**-14, 16.0)  # |x/c| where anything happens: below y = x, above y = c, both to the last bit
 _SHORT = range(-8, 9)  # exponents of the plain inputs that a reader recognises
 
 
@@ -26,12 +25,14 @@ def stratified(cap: float, seed: int, count: int, device: torch.device | str = "
     """
     form = FORMATS["fp32"]
     draw = Draw(index=torch.arange(count, device=device), seed=seed, dtype="fp32", cap=cap)
-    lowest, highest = (draw.scale(z) for z in _BEND)
+    lowest, highest = (draw.scale(z) for z in BEND)
     dense = max(min(count * 2 // 3, (highest - lowest) // 2), 1)
     points = [
         _strata(draw.at(draw.index[:dense]), lowest, highest),
         _strata(draw.at(draw.index[: count - dense + count // 32]), 0, form.largest),
-        _seams(draw),
+        around_seams(draw),
+        beside_powers(draw),
+        special_magnitudes(draw),
         _plain(device),
     ]
     unique: Tensor = torch.unique(torch.cat(points))
@@ -46,19 +47,8 @@ def _strata(draw: Draw, low: int, high: int) -> Tensor:
     return (start + draw.below(f"from {low}", width)).clamp(max=high)
 
 
-def _seams(draw: Draw) -> Tensor:
-    z = torch.tensor(SEAMS, dtype=torch.float64, device=draw.index.device)
-    steps = torch.arange(-3, 4, device=z.device)
-    return (draw.scaled(z)[:, None] + steps).clamp(0, draw.form.largest).flatten()
-
-
 def _plain(device: torch.device | str) -> Tensor:
-    """Both sides of every power of two, six bits of significand near 1, and what is not a finite number."""
-    form = FORMATS["fp32"]
-    powers = torch.arange(0, form.infinity, form.smallest_normal, device=device)
-    beside = (powers[:, None] + torch.arange(-1, 2, device=device)).clamp(0, form.largest)
-    fraction = form.digits - 1
+    """Six bits of significand near 1."""
+    fraction = FORMATS["fp32"].digits - 1
     exponents = torch.tensor([(127 + k) << fraction for k in _SHORT], device=device)
-    short = exponents[:, None] + (torch.arange(32, device=device) << (fraction - 5))
-    others = torch.tensor([1, 2, form.infinity, form.infinity + 1, form.quiet_nan], device=device)
-    return torch.cat([beside.flatten(), short.flatten(), others])
+    return (exponents[:, None] + (torch.arange(32, device=device) << (fraction - 5))).flatten()

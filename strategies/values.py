@@ -18,6 +18,8 @@ from strategies.upstream import UPSTREAM
 
 __all__ = ["FINITE", "SEAMS", "UPSTREAM", "VALUES", "build", "domain", "literal"]
 
+BEND: Final = (2.0**-14, 16.0)  # |x/c| where anything happens: below y = x, above y = c, both to the last bit
+
 Distribution = Callable[[Draw], Tensor]
 
 # Where an implementation changes its mind, as z: y = x to the last bit (2^-12), sech² = 1 (2^-12.5), the end
@@ -130,13 +132,45 @@ def constant(draw: Draw) -> Tensor:
 
 
 def ordered(draw: Draw) -> Tensor:
-    """Pattern i for element i (FP32: a stratified walk instead); breaks whatever was only sampled.
+    """Pattern i for element i (FP32: seams, then a stratified walk); breaks whatever was only sampled.
 
-    With 16 bits, 65,536 elements are the whole domain. For FP32 element i is i * 2654435769 mod 2^32: a
-    bijection whose prefixes are spread evenly (golden ratio), so 4,096 elements meet every sign and exponent.
+    With 16 bits, 65,536 elements are the whole domain. FP32 begins with infinity, NaN, all seams and both sides of
+    every power of two, each with both signs: under 2,000 elements. Of those that follow two thirds lie in
+    the bend, 2^-14 <= |z| <= 16, and a third anywhere; both walk by the golden ratio, so that prefixes are
+    spread evenly.
     """
-    factor = 1 if draw.form.width == 16 else 2654435769
-    return (draw.index * factor) & ((1 << draw.form.width) - 1)
+    return draw.index if draw.form.width == 16 else _walk(draw)
+
+
+def _walk(draw: Draw) -> Tensor:
+    table = torch.cat([special_magnitudes(draw), around_seams(draw), beside_powers(draw)])
+    turn = draw.index // 2
+    later = (turn - table.numel()).clamp(min=0)
+    spread = (later * 2654435769) & 0xFFFFFFFF
+    lowest, highest = (draw.scale(z) for z in BEND)
+    stratum = torch.where(later % 3 < 2, lowest + (spread * (highest - lowest) >> 32), spread >> 1)
+    magnitude = torch.where(turn < table.numel(), table[turn.clamp(max=table.numel() - 1)], stratum)
+    return magnitude + (draw.index % 2) * draw.form.sign
+
+
+def around_seams(draw: Draw) -> Tensor:
+    """Magnitudes: three steps around each z of SEAMS, 1-D."""
+    z = torch.tensor(SEAMS, dtype=torch.float64, device=draw.index.device)
+    steps = torch.arange(-3, 4, device=z.device)
+    return (draw.scaled(z)[:, None] + steps).clamp(0, draw.form.largest).flatten()
+
+
+def beside_powers(draw: Draw) -> Tensor:
+    """Magnitudes: every power of two and both its neighbours, 1-D."""
+    form, device = draw.form, draw.index.device
+    powers = torch.arange(0, form.infinity, form.smallest_normal, device=device)
+    return (powers[:, None] + torch.arange(-1, 2, device=device)).clamp(0, form.largest).flatten()
+
+
+def special_magnitudes(draw: Draw) -> Tensor:
+    """Magnitudes: the two smallest subnormals, infinity, a signalling and a quiet NaN."""
+    form = draw.form
+    return torch.tensor([1, 2, form.infinity, form.infinity + 1, form.quiet_nan], device=draw.index.device)
 
 
 _BLEND: Final[tuple[Distribution, ...]] = (

@@ -194,3 +194,14 @@ def test_a_suspect_that_is_innocent_alone_costs_little() -> None:
     case = Case((64,), "fp32", 30.0, values="linear")
     found = shrink(case, lambda smaller: smaller.numel >= 9, budget=60, suspect=3)
     assert found.numel == 9
+
+
+def test_a_suspect_keeps_the_choices_that_its_law_made_until_they_prove_idle() -> None:
+    case = Case((1025,), "fp32", 30.0, values="mixed", seed=977)
+    at = int(case.x().abs().argmax())
+
+    def fails(smaller: Case) -> bool:
+        return smaller.seed == 977 and bool((smaller.x().abs() == case.x().abs().max()).any())
+
+    found = shrink(case, fails, budget=24, suspect=at)
+    assert (found.numel, found.seed) == (1, 977)

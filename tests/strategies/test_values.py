@@ -10,7 +10,7 @@ from torch import Tensor
 
 from strategies.caps import as_fp32
 from strategies.case import Case
-from strategies.dtypes import DTYPES, FORMATS, TORCH, to_bits
+from strategies.dtypes import DTYPES, FORMATS, TORCH, from_bits, ordinal, to_bits
 from strategies.values import FINITE, SEAMS, VALUES, domain, literal
 
 CAPS = (2.0**-60, 2.0**-20, 1, 7.3, 30.0, 2.0**20, 2.0**60)
@@ -186,11 +186,29 @@ def test_the_domain_is_every_pattern_once(dtype: str) -> None:
 def test_the_domain_of_fp32_is_refused_and_its_walk_is_stratified() -> None:
     with pytest.raises(ValueError, match="'fp32' is not listed: accepted are fp16, bf16"):
         domain("fp32")
-    bits = to_bits(built("domain", "fp32", 30))
+    bits = to_bits(built("domain", "fp32", 30, 1 << 13))
     assert set((bits >> 23).tolist()) == set(range(512))
-    assert len((bits >> 20).unique()) > COUNT * 0.6
-    gaps = bits.sort().values.diff()
-    assert int(gaps.max()) < 4 * (1 << 32) // COUNT
+    ends = from_bits(torch.tensor([ordinal(30 * z, "fp32") for z in (2.0**-14, 16.0)]), "fp32").tolist()
+    walked = from_bits(bits[2048:], "fp32").abs()
+    bend = to_bits(walked[(walked >= ends[0]) & (walked <= ends[1])]).sort().values
+    assert len(bend) > 0.6 * len(walked)
+    assert int(bend.diff().max()) < 8 * int(bend[-1] - bend[0]) // len(bend)
+
+
+@pytest.mark.parametrize("cap", [30.0, 17.3, 2.0**-40])
+def test_the_walk_over_fp32_begins_with_every_seam_and_power_of_two(cap: float) -> None:
+    first = set(to_bits(built("domain", "fp32", cap, 2000)).tolist())
+    seams = {ordinal(as_fp32(cap) * z, "fp32") + step for z in SEAMS for step in range(-3, 4)}
+    powers = {(exponent << 23) + step for exponent in range(1, 255) for step in (-1, 0, 1)}
+    specials = {0, 1, 2, 0x7F800000, 0x7FC00000}
+    for magnitudes in (seams, powers, specials):
+        assert magnitudes <= first
+        assert {magnitude | 0x80000000 for magnitude in magnitudes} <= first
+
+
+def test_the_walk_over_fp32_does_not_depend_on_its_length() -> None:
+    long = built("domain", "fp32", 17.3, 5000)
+    assert torch.equal(to_bits(long[:1999]), to_bits(built("domain", "fp32", 17.3, 1999)))
 
 
 def test_literals_are_the_patterns_given() -> None:
