@@ -21,6 +21,8 @@ class Claim:
     want: a Tensor (the same dtype, shape, device and bits; NaN equals NaN whatever its payload, +0 is not
     -0), a `Truth` (then `within` names a rule of `oracles.acceptance`), or any plain value (compared by ==).
     of: the inputs, element by element, that `got` was computed from; only for the failure message.
+    where: where `got` holds only some elements, the mask that chose them, in the shape of all: a mismatch is then
+    named by its place among all of them, from which a failing case is shrunk.
     """
 
     label: str
@@ -28,6 +30,7 @@ class Claim:
     want: Any
     within: str | None = None
     of: tuple[Tensor, ...] | None = None
+    where: Tensor | None = None
 
 
 @dataclass(frozen=True)
@@ -165,14 +168,15 @@ def _at_first(
     claim: Claim, wrong: Tensor, what: str, *, want: Tensor | None = None, errors: Tensor | None = None
 ) -> Mismatch:
     flat = int(wrong.flatten().to(torch.uint8).argmax())
-    index = tuple(int(i) for i in torch.unravel_index(torch.tensor(flat), wrong.shape)) if wrong.dim() else ()
+    place, shape = _among_all(claim, flat, wrong.shape)
+    index = tuple(int(i) for i in torch.unravel_index(torch.tensor(place), shape)) if shape else ()
     got = claim.got.flatten()[flat]
     of = claim.of if claim.of and all(t.shape == wrong.shape for t in claim.of) else None
     return Mismatch(
         claim.label,
         what,
         index=index,
-        flat=flat,
+        flat=place,
         input=show(of[0].flatten()[flat]) if of else None,
         grad_y=show(of[1].flatten()[flat]) if of and len(of) > 1 else None,
         got=show(got),
@@ -186,6 +190,13 @@ def _at_first(
         wrong=int(wrong.sum()),
         total=wrong.numel(),
     )
+
+
+def _among_all(claim: Claim, flat: int, shape: torch.Size) -> tuple[int, torch.Size]:
+    """The place of a compared element, and the shape in which it is one."""
+    if claim.where is None:
+        return flat, shape
+    return int(claim.where.flatten().nonzero()[flat]), claim.where.shape
 
 
 def _ulps(got: Tensor, want: Tensor | None, error: Tensor | None) -> float | None:

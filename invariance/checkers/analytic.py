@@ -172,7 +172,10 @@ def special_values(f: Map, args: Args, pick: Pick) -> Iterator[Claim]:
 
 
 def _with_specials(args: Args, cap: float, first: int, parity: int) -> Args:
-    """Every other element replaced by a special x, or by a pair of a special x and a special grad_y, in turn."""
+    """Every other element replaced by a special x, or by a pair of a special x and a special grad_y, in turn.
+
+    Both tables turn at once, so that a few elements meet each of their entries, and 288 each pair.
+    """
     place = torch.arange(args[0].numel(), device=args[0].device)
     turn, chosen = place // 2 + first, place % 2 == parity
     limits = torch.finfo(args[0].dtype)
@@ -191,7 +194,11 @@ def _with_specials(args: Args, cap: float, first: int, parity: int) -> Args:
     mixed = [torch.where(chosen, xs[turn % len(xs)], flat(args[0])).view(args[0].shape)]
     for grad_y in args[1:]:
         gs = _table([math.nan, math.inf, 0.0, 1.0], grad_y)
-        mixed.append(torch.where(chosen, gs[turn // len(xs) % len(gs)], flat(grad_y)).view(grad_y.shape))
+        mixed.append(
+            torch.where(chosen, gs[(turn + turn // math.lcm(len(xs), len(gs))) % len(gs)], flat(grad_y)).view(
+                grad_y.shape
+            )
+        )
     return tuple(mixed)
 
 

@@ -9,11 +9,11 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from invariance.candidate import CandidateRaised, Map
+from invariance.candidate import Map
 from invariance.checkers import Pick, checker
 from invariance.checkers.accuracy import Args
 from invariance.checkers.memory import overlap
-from invariance.checkers.views import flat, plain
+from invariance.checkers.views import flat, plain, refused_or
 from invariance.judge import Claim
 from oracles import fp64
 from oracles.formats import FORMATS, cap_as_fp32
@@ -112,15 +112,7 @@ def changed_in_place(f: Map, args: Args, pick: Pick) -> Iterator[Claim]:  # noqa
         except RuntimeError:  # refused at once: y is a view, or expanded
             yield Claim(f"{name} changed", got="raised", want="raised")
             continue
-        yield _raised_or(f"{name} changed", partial(f.gradient, leaf, y, args[1]), want, args)
-
-
-def _raised_or(label: str, call: Callable[[], Tensor], want: Tensor, of: Args) -> Claim:
-    """The claim that a call raises, when it does; else that it gives the bits of `want`."""
-    try:
-        return Claim(label, got=call(), want=want, of=of)
-    except CandidateRaised:
-        return Claim(label, got="raised", want="raised")
+        yield refused_or(f"{name} changed", partial(f.gradient, leaf, y, args[1]), want, args)
 
 
 @checker(

@@ -88,7 +88,8 @@ def _where(sure: Tensor, label: str, got: Tensor, want: Tensor, of: Args) -> Ite
     if got.shape != want.shape or got.dtype != want.dtype:
         yield Claim(label, got=got, want=want)
     elif bool(sure.any()):
-        yield Claim(label, got=got[sure], want=want[sure], of=tuple(t[sure] for t in of))
+        chosen = tuple(t[sure] for t in of)
+        yield Claim(label, got=got[sure], want=want[sure], of=chosen, where=sure)
 
 
 def _size(t: Tensor) -> Tensor:

@@ -25,6 +25,7 @@ from invariance.checkers.views import (
     flat,
     lazily_negated,
     plain,
+    refused_or,
     some,
 )
 from invariance.judge import Claim
@@ -149,14 +150,16 @@ def neighbours(f: Map, args: Args, pick: Pick) -> Iterator[Claim]:
     fills = {"NaN": math.nan, "inf": math.inf, "-inf": -math.inf, "the largest": largest, "0": 0.0}
     for label, fill in fills.items():
         crowd = tuple(torch.where(kept, t, choices.filler(t, fill)) for t in line)
-        yield Claim(f"among {label}", got=keep(f(*crowd)), want=keep(whole), of=each(line, keep))
+        got = keep(f(*crowd))
+        yield Claim(f"among {label}", got=got, want=keep(whole), of=each(line, keep), where=kept)
     if len(args) == 2:  # the two arguments in different company
         x, grad_y = line
         alone = (
             torch.where(kept, x, choices.filler(x, math.nan)),
             torch.where(kept, grad_y, choices.filler(grad_y, 0.0)),
         )
-        yield Claim("among NaN, gradient 0", got=keep(f(*alone)), want=keep(whole), of=each(line, keep))
+        got = keep(f(*alone))
+        yield Claim("among NaN, gradient 0", got=got, want=keep(whole), of=each(line, keep), where=kept)
 
 
 @checker(
@@ -172,13 +175,13 @@ def neighbours(f: Map, args: Args, pick: Pick) -> Iterator[Claim]:
     ),
 )
 def layout(f: Map, args: Args, pick: Pick) -> Iterator[Claim]:
-    """The same values give the same bits from any memory layout of x and of the upstream gradient."""
+    """The same values give the same bits from any memory layout of x and grad_y; a negation bit may be refused."""
     dense = each(args, plain)
     whole = f(*dense)
     yield Claim("as given", got=f(*args), want=whole, of=dense)
     for number, name_ in enumerate(("x", "grad_y")[: len(args)]):
         lazy = tuple(lazily_negated(t) if place == number else t for place, t in enumerate(dense))
-        yield Claim(f"{name_} negated by a bit", got=f(*lazy), want=whole, of=dense)
+        yield refused_or(f"{name_} negated by a bit", partial(f, *lazy), whole, dense)
     names = list(LAYOUTS)
     shift = pick("shift", 0, len(names) - 1)
     for number, layout_x in some(list(enumerate(names)), args, shift):

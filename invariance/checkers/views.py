@@ -10,7 +10,7 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
-from invariance.candidate import Map, Operator
+from invariance.candidate import CandidateRaised, Map, Operator
 from invariance.judge import Claim
 
 Args = tuple[Tensor, ...]
@@ -57,6 +57,14 @@ def as_rows(t: Tensor) -> Tensor:
     """The tensor as (rows, columns): its last dimension is a row; a 0-d tensor is one row of one element."""
     columns = t.shape[-1] if t.dim() else 1
     return t.reshape(t.shape[:-1].numel() if t.dim() else 1, columns)
+
+
+def refused_or(label: str, call: Callable[[], Tensor], want: Tensor, of: Args) -> Claim:
+    """The claim that a call raises, when it does; else that it gives the bits of `want`."""
+    try:
+        return Claim(label, got=call(), want=want, of=of)
+    except CandidateRaised:
+        return Claim(label, got="raised", want="raised")
 
 
 def tiled(t: Tensor, count: int) -> Tensor:

@@ -16,7 +16,7 @@ def _in_eights(flag: Tensor) -> Tensor:
     return padded.any(1, keepdim=True).expand(-1, 8).reshape(-1)[: line.numel()].view(flag.shape)
 
 
-@wrong(bugs=(5, 43), must={"neighbours", "padding", "vocabulary_shards"}, may={"splitting"}, elements=200)
+@wrong(bugs=(5, 43), must={"neighbours", "padding", "vocabulary_shards"}, may={"splitting"})
 def nan_in_the_vector(softcap: float) -> Kernel:
     """A NaN sends its whole vector of eight to a slow path, one ulp lower."""
     return Kernel(softcap, lambda x, c: nudged(capped(x, c), _in_eights(x.isnan())))
@@ -26,7 +26,6 @@ def nan_in_the_vector(softcap: float) -> Kernel:
     bugs=(5,),
     must={"exact_value", "neighbours", "padding", "special_values", "specification", "vocabulary_shards"},
     may={"splitting"},
-    elements=200,
 )
 def nan_poisons(softcap: float) -> Kernel:
     """A NaN makes its whole vector of eight NaN."""

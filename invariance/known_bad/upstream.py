@@ -37,7 +37,6 @@ def small_upstream_lost(softcap: float) -> Kernel:
 @wrong(
     bugs=(30,),
     must={"exact_value", "gradient_linearity", "oddness", "sign", "special_values", "zeros"},
-    elements=100,
 )
 def epsilon_added(softcap: float) -> Kernel:
     """A small constant 'for stability' is added to every gradient."""

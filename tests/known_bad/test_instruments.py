@@ -169,3 +169,11 @@ def test_a_report_hides_nothing(statuses: tuple[str, ...], verdict: str, exit_st
     report = Report(Settings(), ("mine",), verdicts, (), {})
     assert (report.verdict, report.exit_status) == (verdict, exit_status)
     assert len(report.as_json()["failures"]) == statuses.count(FAIL)
+
+
+def test_a_mismatch_among_some_elements_is_named_by_its_place_among_all() -> None:
+    where = torch.tensor([[False, True, False], [True, False, True]])
+    got, want = torch.tensor([1.0, 2.0, 3.0]), torch.tensor([1.0, 2.0, 4.0])
+    found = judge([Claim("it", got, want, where=where)]).mismatch
+    assert found is not None
+    assert (found.index, found.flat, found.got) == ((1, 2), 5, "3.0 (0x40400000)")
