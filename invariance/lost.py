@@ -46,7 +46,8 @@ class _PostMortem:
         hung = "no result" in (verdict.reason or "")
         if known is not None and self._dies(verdict, smaller := _adapted(known, case)):
             return smaller
-        return shrink(case, lambda attempt: self._dies(verdict, attempt), budget=10 if hung else 24)
+        slow = hung or verdict.device != "cpu"  # there a process starts a device first
+        return shrink(case, lambda attempt: self._dies(verdict, attempt), budget=10 if slow else 24)
 
     def _dies(self, verdict: Verdict, case: Case) -> bool:
         kwargs = {

@@ -35,6 +35,8 @@ _PRELOAD = [
     "invariance.run",
 ]
 
+LOST_DEVICE = 79  # the exit status of a child that left because of that
+
 _parent: Connection | None = None  # set in children only
 _process: int | None = None  # the child's own, which a copy that a candidate forks does not have
 _spawning = threading.Lock()  # sessions may run in threads, and a start borrows environment and __main__
@@ -118,6 +120,7 @@ def _answer(job: Job) -> tuple[str, Any]:
     try:
         return "done", resolve(job.target)(**job.kwargs)
     except BaseException as error:  # noqa: BLE001 - goes to the parent whole; a candidate may also exit
+        leave_a_lost_device()
         return "raised", (traceback.format_exc(), in_one_line(error))
 
 
@@ -125,6 +128,23 @@ def in_one_line(error: BaseException) -> str:
     """The type and the first line of an exception; the line alone where its class says that this is enough."""
     line = next(iter(str(error).strip().splitlines()), "")
     return line if getattr(error, "says_all", False) and line else f"{type(error).__name__}: {line}"
+
+
+def leave_a_lost_device(device: str | None = None) -> None:
+    """End this child where its accelerator answers no more, as after an access that faulted.
+
+    Whatever runs in the process then fails too, and would be blamed on laws and cases that have no part in it.
+    """
+    import torch  # noqa: PLC0415 - as below
+
+    if _parent is None or os.getpid() != _process:
+        return
+    if not torch.cuda.is_initialized():  # type: ignore[no-untyped-call]  # torch's
+        return
+    try:
+        torch.cuda.synchronize(device)
+    except RuntimeError:
+        os._exit(LOST_DEVICE)
 
 
 def _silence_standard_output() -> None:
@@ -224,6 +244,8 @@ class _Worker:
 def _how(code: int | None) -> str:
     if code is None:
         return "did not end"
+    if code == LOST_DEVICE:
+        return "lost its device, which answers no more after an access that faulted or an error as grave"
     if code < 0:
         with contextlib.suppress(ValueError):
             return f"died of {signal.Signals(-code).name}"

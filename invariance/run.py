@@ -53,9 +53,11 @@ class Trial:
         except NotApplicable:
             raise
         except CandidateRaised as error:
+            process.leave_a_lost_device(self.device)
             raised = Mismatch(RAISED, "instead of returning", got=str(error), want="a result")
             return Judgement(elements=1, mismatch=raised), None
         except Exception as error:  # noqa: BLE001 - the suite's own fault, or met outside a call: never a pass
+            process.leave_a_lost_device(self.device)
             return Judgement(elements=1), f"the law itself raised {type(error).__name__}: {error}"
 
     def verdict(self, cell: Cell, status: str) -> Verdict:

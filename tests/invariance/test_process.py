@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 
 import pytest
+import torch
 
 from invariance import process
 from invariance.process import Child, Job, run_job, run_jobs
@@ -42,7 +43,9 @@ def target(tmp_path, monkeypatch):
     [("crash", "crashed", "SIGABRT"), ("leave", "crashed", "status 3"), ("hang", "timed out", "0.5 s")],
 )
 def test_a_lost_child_is_an_outcome_with_what_it_announced(target, what, kind, says):
-    outcome = run_job(Job(target("announcing_then"), {"what": what}, timeout=20 if kind == "crashed" else 0.5))
+    outcome = run_job(
+        Job(target("announcing_then"), {"what": what}, timeout=20 if kind == "crashed" else 0.5)
+    )
     assert outcome.kind == kind
     assert says in outcome.failure
     assert outcome.announced == f"about to {what}"
@@ -77,3 +80,38 @@ def test_one_child_serves_many_jobs_and_is_replaced_after_a_crash():
 def test_a_candidates_prints_stay_out_of_standard_output(target, capfd):
     assert run_job(Job(target("printing"), {}, 20)).value == "quiet"
     assert capfd.readouterr().out == ""
+
+
+def on_a_device(answers):
+    """A job: fail on a device that answers, or does not."""
+
+    def synchronize(device=None):
+        if not answers:
+            raise RuntimeError("CUDA error: misaligned address")
+
+    torch.cuda.is_initialized, torch.cuda.synchronize = (lambda: True), synchronize
+    raise ValueError("the first word of it")
+
+
+def test_a_child_whose_device_answers_no_more_leaves_and_the_next_job_has_another(target):
+    child = Child()
+    before = child.run(Job("os:getpid", {}, 20)).value
+    lost = child.run(Job(target("on_a_device"), {"answers": False}, 20))
+    assert (lost.kind, "lost its device" in lost.failure) == ("crashed", True)
+    assert child.run(Job("os:getpid", {}, 20)).value != before
+    child.close()
+
+
+def test_a_failure_on_a_device_that_answers_costs_no_child(target):
+    child = Child()
+    before = child.run(Job("os:getpid", {}, 20)).value
+    assert child.run(Job(target("on_a_device"), {"answers": True}, 20)).kind == "raised"
+    assert child.run(Job("os:getpid", {}, 20)).value == before
+    child.close()
+
+
+def test_the_suite_itself_never_leaves(monkeypatch):
+    left = []
+    monkeypatch.setattr(os, "_exit", left.append)
+    process.leave_a_lost_device("cuda:0")
+    assert left == []

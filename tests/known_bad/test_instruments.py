@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from invariance import run
-from invariance.candidate import Candidate, adapt
+from invariance.candidate import Candidate, Map, adapt
 from invariance.checkers import LAWS, load_laws
 from invariance.judge import Claim, judge
 from invariance.known_bad.kernel import Kernel, capped
@@ -98,6 +98,28 @@ def test_a_checker_that_raises_is_no_pass(monkeypatch: pytest.MonkeyPatch) -> No
     found = judged(monkeypatch, check)
     assert found.status == FAIL
     assert "ZeroDivisionError: in the law" in str(found)
+
+
+@pytest.mark.parametrize("where", ["the law", "the candidate"])
+def test_after_an_error_the_device_is_asked_whether_it_lives(
+    monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    def check(f: Map, args: tuple[Tensor, ...], pick: object) -> Iterator[Claim]:
+        yield Claim("it", f(*args), f(*args))
+        raise ZeroDivisionError
+
+    class Raising:
+        def __init__(self, softcap: float) -> None:
+            self.softcap = softcap
+
+        def __call__(self, x: Tensor) -> Tensor:
+            raise RuntimeError("CUDA error: misaligned address")
+
+    asked: list[str] = []
+    monkeypatch.setattr(run.process, "leave_a_lost_device", asked.append)
+    found = judged(monkeypatch, check, Kernel if where == "the law" else Raising)
+    assert found.status == FAIL
+    assert asked[0] == "cpu"
 
 
 def test_an_honest_law_passes_in_the_same_place(monkeypatch: pytest.MonkeyPatch) -> None:
