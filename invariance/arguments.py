@@ -85,17 +85,19 @@ def fuzz(parser: argparse.ArgumentParser) -> None:
         help="caps to draw from (default: 2^-60 to 2^60, the judged domain; what lies outside is reported apart)",
     )
     length = parser.add_mutually_exclusive_group()
-    length.add_argument("--minutes", metavar="M", help="how long (default: 1)")
-    length.add_argument("--examples", metavar="N", help="how many caps, whatever the time")
+    minutes = partial(read_seconds, "--minutes", unit="minutes")
+    length.add_argument("--minutes", type=minutes, metavar="M", help="how long (default: 1)")
+    examples = partial(read_whole, "--examples", least=1)
+    length.add_argument("--examples", type=examples, metavar="N", help="how many caps, whatever the time")
     parser.add_argument("--device", default="auto", help=_DEVICE)
-    parser.add_argument("--seed", default="0", metavar="N", help="of every draw (default: 0)")
-    parser.add_argument("--shard", default="1/1", metavar="K/N", help="part K of N of the campaign")
+    _whole(parser, "--seed", "N", "of every draw (default: 0)", 0, 0)
     parser.add_argument(
-        "--jobs", metavar="N", help=f"child processes at a time (default: cores, at most {ON_A_GPU} on a GPU)"
+        "--shard", type=read_shard, default=(1, 1), metavar="K/N", help="part K of N of the campaign"
     )
-    parser.add_argument(
-        "--timeout", default="30", metavar="S", help="seconds that a round of caps may take (default: 30)"
+    _whole(
+        parser, "--jobs", "N", f"child processes at a time (default: cores, at most {ON_A_GPU} on a GPU)", 1
     )
+    _seconds(parser, "--timeout", 30.0, "seconds that a cap may take (default: 30)")
     parser.add_argument(
         "--corpus", type=Path, metavar="FILE", help="append each failure there, a line of JSON, for replay"
     )

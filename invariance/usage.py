@@ -77,15 +77,15 @@ def read_shard(text: str) -> tuple[int, int]:
     return int(number), int(of)
 
 
-def read_seconds(flag: str, text: str) -> float:
-    """A time limit in seconds."""
+def read_seconds(flag: str, text: str, unit: str = "seconds") -> float:
+    """A time limit in seconds, or in another unit."""
     try:
-        seconds = float(text)
+        time = float(text)
     except ValueError:
-        seconds = 0.0
-    if not 0 < seconds < 1e6:
-        raise UsageError(f"{flag} {text!r} is not a number of seconds above 0")
-    return seconds
+        time = 0.0
+    if not 0 < time < 1e6:
+        raise UsageError(f"{flag} {text!r} is not a number of {unit} above 0 and below a million")
+    return time
 
 
 def writable(folder: Path | None, flag: str = "--report") -> None:

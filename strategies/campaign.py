@@ -15,7 +15,7 @@ from typing import Final
 from strategies.caps import CAPS, HIGHEST, LOWEST, Cap, as_fp32, fp32_bits
 from strategies.words import scalar
 
-__all__ = ["CAMPAIGN", "CapRange", "bf16_caps", "cap_of_bits", "draw", "near"]
+__all__ = ["CAMPAIGN", "CapRange", "bf16_caps", "cap_of_bits", "draw", "near", "numbered"]
 
 _LARGEST_INTEGER: Final = 2**24
 _EVERY_DIGIT: Final = 0x1001  # the last bit, and one that FP16, BF16 and TF32 all drop
@@ -131,6 +131,12 @@ def draw(within: CapRange, seed: int, number: int) -> tuple[str, Cap]:
     if cap is not None:
         return name, cap
     return "log_uniform", cap_of_bits(scalar(*within.bits, seed, number, "instead"))
+
+
+def numbered(number: int, mine: int, of: int) -> int:
+    """Cap `number` of part `mine` of `of` among all that `draw` gives: each part has every family, no two a cap."""
+    turn, family = divmod(number, len(CAMPAIGN))
+    return (turn * of + mine - 1) * len(CAMPAIGN) + family
 
 
 def near(cap: Cap, within: CapRange, seed: int, number: int) -> Cap:

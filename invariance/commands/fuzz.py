@@ -7,7 +7,6 @@ import os
 import sys
 import time
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 
 from invariance.arguments import ON_A_GPU
@@ -15,11 +14,11 @@ from invariance.candidate import CandidateNotLoadable
 from invariance.environment import NoSuchDevice, resolve_device
 from invariance.fuzz import corpus, report
 from invariance.fuzz.campaign import Campaign, Limits, ignored
-from invariance.fuzz.findings import Finding
+from invariance.fuzz.finding import Finding
 from invariance.fuzz.rounds import Subject
 from invariance.fuzz.schedule import Schedule
-from invariance.usage import UsageError, read_shard, read_whole, writable
-from strategies.campaign import CapRange
+from invariance.usage import UsageError, writable
+from strategies.campaign import CapRange, bf16_caps
 from strategies.caps import HIGHEST, LOWEST, as_fp32
 
 DEFAULT_MINUTES = 1.0
@@ -37,16 +36,25 @@ def run(options: argparse.Namespace) -> int:
         campaign.interrupted = True
     if sys.stderr.isatty():
         print("\r\x1b[2K", end="", file=sys.stderr)
-    made = report.as_json(campaign)
-    if options.report is not None:
-        try:
+    return deliver(campaign, options)
+
+
+def deliver(campaign: Campaign, options: argparse.Namespace) -> int:
+    """Files first, then standard output; the exit status. What cannot be written does not keep the rest back."""
+    made, failure = report.as_json(campaign), None
+    try:
+        if options.report is not None:
             report.write(made, options.report)
-        except OSError as error:
-            raise UsageError(f"--report {options.report}: {error.strerror}") from error
-    print(report.dumps(made) if options.json else report.text(made), end="")
+    except OSError as error:
+        failure = f"--report {options.report}: {error.strerror or error}"
+    print(report.dumps(made) if options.json else report.text(made), end="", flush=True)
+    if isinstance(campaign.on_finding, corpus.Keeper) and campaign.on_finding.failure:
+        print(f"softcap-verify: --corpus {options.corpus}: {campaign.on_finding.failure}", file=sys.stderr)
     if campaign.interrupted:
         print("softcap-verify: interrupted; the report is incomplete", file=sys.stderr)
         return 130
+    if failure is not None:
+        raise UsageError(failure)
     return 0 if made["verdict"].startswith("nothing") else 1
 
 
@@ -56,39 +64,35 @@ def read(options: argparse.Namespace) -> Campaign:
         device = resolve_device(options.device)
     except NoSuchDevice as error:
         raise UsageError(f"--{error}") from error
-    writable(options.report)
-    _check_corpus(options.corpus)
     exhaustive = options.campaign == "bf16xbf16"
-    seed = read_whole("--seed", options.seed, least=0)
-    subject = Subject(options.candidate, device, seed, ("bf16",) if exhaustive else Subject.dtypes)
+    subject = Subject(options.candidate, device, options.seed, ("bf16",) if exhaustive else Subject.dtypes)
     within = _range(options.softcap_range)
-    schedule = Schedule(options.campaign, within, seed, read_shard(options.shard))
+    if exhaustive and not bf16_caps(within):
+        raise UsageError(f"--softcap-range {options.softcap_range}: BF16 has no cap there")
+    writable(options.report)
+    keeper = _keeper(options.corpus)
+    schedule = Schedule(options.campaign, within, options.seed, options.shard)
     cores = os.cpu_count() or 1
     cores = cores if device == "cpu" else min(cores, ON_A_GPU)
     endless = options.examples is not None or (exhaustive and options.minutes is None)
     limits = Limits(
-        None if endless else 60.0 * _number("--minutes", options.minutes),
-        read_whole("--examples", options.examples, least=1) if options.examples is not None else None,
-        _number("--timeout", options.timeout),
-        read_whole("--jobs", options.jobs, least=1) if options.jobs else cores,
+        None if endless else 60.0 * (options.minutes or DEFAULT_MINUTES),
+        options.examples,
+        options.timeout,
+        options.jobs or cores,
     )
-    return Campaign(subject, schedule, limits, _Line().show, _kept(options.corpus))
+    return Campaign(subject, schedule, limits, _Line().show, keeper)
 
 
-def _check_corpus(path: Path | None) -> None:
-    """A corpus that cannot be written is refused before the search, not after it."""
+def _keeper(path: Path | None) -> Callable[[Finding], None]:
+    """Appends to a corpus; one that cannot take lines is refused before the search, not after it."""
     if path is None:
-        return
-    if path.is_dir():
-        raise UsageError(f"--corpus {path} is a folder, not a file")
+        return ignored
     try:
-        path.open("a", encoding="utf-8").close()
-    except OSError as error:
-        raise UsageError(f"--corpus {path}: {error.strerror}") from error
-
-
-def _kept(path: Path | None) -> Callable[[Finding], None]:
-    return ignored if path is None else partial(corpus.append, path)
+        corpus.prepare(path)
+    except (OSError, corpus.NoCorpus) as error:
+        raise UsageError(f"--corpus {path}: {getattr(error, 'strerror', None) or error}") from error
+    return corpus.Keeper(path)
 
 
 class _Line:
@@ -102,16 +106,7 @@ class _Line:
         if not sys.stderr.isatty() or time.monotonic() < self._next:
             return
         self._next = time.monotonic() + TICK
-        first = {pass_: rows[0] for pass_, rows in sorted(campaign.worst.items()) if rows}
-        worst = [f"worst {pass_} {error:.4g} at {judged.asked}" for pass_, (error, judged) in first.items()]
-        parts = [
-            f"{campaign.caps + campaign.outside:,} caps",
-            f"{campaign.inputs:,} inputs",
-            f"{campaign.rate():.3g}/s",
-            *worst,
-            f"{len(campaign.findings)} failures",
-        ]
-        print(f"\r\x1b[2K{', '.join(parts)}", end="", file=sys.stderr, flush=True)
+        print(f"\r\x1b[2K{report.progress(campaign)}", end="", file=sys.stderr, flush=True)
 
 
 def _range(text: str | None) -> CapRange:
@@ -126,15 +121,3 @@ def _range(text: str | None) -> CapRange:
         raise UsageError(
             f"--softcap-range {text!r} is not LO:HI: give two caps, finite and positive in FP32, the lower one first"
         ) from None
-
-
-def _number(flag: str, text: str | None) -> float:
-    if text is None:
-        return DEFAULT_MINUTES
-    try:
-        value = float(text)
-    except ValueError:
-        value = 0.0
-    if not 0 < value < 1e6:
-        raise UsageError(f"{flag} {text!r} is not a number above 0")
-    return value

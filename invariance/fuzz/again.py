@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import math
+import time
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -13,7 +15,7 @@ import torch
 from invariance import process
 from invariance.candidate import Candidate, CandidateRaised
 from invariance.checkers import NotApplicable, load_laws
-from invariance.fuzz.asked import NUMBER, Asked
+from invariance.fuzz.asked import Asked
 from invariance.fuzz.element import Element, simplest_element
 from invariance.fuzz.grid import Grid, grids, whole
 from invariance.fuzz.rounds import RAISED, Broken, Subject, candidate_of, parts_of
@@ -47,7 +49,9 @@ class Seen:
     reason: str | None = None
 
 
-def exercise(candidate: Candidate, history: list[Asked], x: torch.Tensor, passes: tuple[str, ...], device: str) -> None:
+def exercise(
+    candidate: Candidate, history: list[Asked], x: torch.Tensor, passes: tuple[str, ...], device: str
+) -> None:
     """Call the candidate at caps, in order, as a process that met them did; what it raises is its own affair."""
     for asked in history:
         with contextlib.suppress(CandidateRaised):
@@ -68,21 +72,28 @@ def seen_again(subject: Subject, broken: Broken, history: list[Asked]) -> Seen |
     return _look(candidate, subject, broken, broken.asked)
 
 
-def shrunk_cap(subject: Subject, broken: Broken, within: CapRange) -> Seen | None:
-    """The failure at the simplest cap that has it, all in this process; None where it does not come back at all."""
-    candidate = candidate_of(subject)
+def shrunk_cap(subject: Subject, broken: Broken, within: CapRange, seconds: float = math.inf) -> Seen | None:
+    """The failure at the simplest cap that has it, all in this process; None where it does not come back at all.
+
+    seconds: after so many no other cap is tried.
+    """
+    candidate, end = candidate_of(subject), time.monotonic() + seconds
     if _look(candidate, subject, broken, broken.asked) is None:
         return None
 
     def fails(cap: float | int) -> bool:
-        return _look(candidate, subject, broken, Asked(cap, broken.asked.form)) is not None
+        on_time = time.monotonic() < end
+        return on_time and _look(candidate, subject, broken, Asked(cap, broken.asked.form)) is not None
 
     cap = simplest_cap(broken.asked.cap, fails, within, budget=CAPS_TRIED)
     seen = _look(candidate, subject, broken, Asked(cap, broken.asked.form))
     if seen is None:
         return None
-    other = tuple((what, fails(value)) for what, value in _variations(cap) if value in within)
-    return Seen(seen.asked, seen.element, other, seen.reason)
+    other = []
+    for what, value in _variations(cap):
+        if value in within and time.monotonic() < end:
+            other.append((what, fails(value)))
+    return Seen(seen.asked, seen.element, tuple(other), seen.reason)
 
 
 def _variations(cap: float | int) -> list[tuple[str, float | int]]:
@@ -175,7 +186,7 @@ def judge_line(
     passes = ("forward", "inference", "backward") if pass_ == "backward" else ("forward", "inference")
     exercise(candidate, [Asked.of_record(c) for c in history], recipe.x(device), passes, device)
     cell = Cell(candidate.name, law, pass_, recipe.dtype, recipe.cap)
-    shown = candidate if asked.form == NUMBER else _given(candidate, asked, device)
+    shown = asked.given(candidate, device)
     trial = Trial(shown, known, pass_, device)
     try:
         found, reason = trial.judge(recipe)
@@ -197,15 +208,6 @@ def judge_line(
         case=case,
     )
     return verdict, right, dtype
-
-
-def _given(candidate: Candidate, asked: Asked, device: str) -> Candidate:
-    """The candidate, given its caps in the form of `asked`."""
-    return Candidate(
-        candidate.name,
-        lambda cap: Asked(cap, asked.form).map(candidate, "forward", device).op,
-        candidate.convention,
-    )
 
 
 def _right(

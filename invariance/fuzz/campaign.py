@@ -13,14 +13,15 @@ from typing import Any
 from invariance import environment
 from invariance.candidate import CandidateNotLoadable, display_name
 from invariance.fuzz.asked import Asked
-from invariance.fuzz.bounds import forward_bound
-from invariance.fuzz.findings import Explainer, Finding
+from invariance.fuzz.finding import Finding
+from invariance.fuzz.findings import Explainer
 from invariance.fuzz.rounds import Broken, Judged, Subject
 from invariance.fuzz.scan import LAW
 from invariance.fuzz.schedule import Schedule
 from invariance.process import Job, Outcome, run_job, run_jobs
 from oracles.formats import cap_as_fp32
 from oracles.tolerances import load_contract
+from strategies.caps import as_fp32, cap_text
 
 Progress = Callable[["Campaign"], None]
 
@@ -28,7 +29,7 @@ HANGS_ENDURED = 6  # rounds that may time out before the campaign stops
 SHORT_PATIENCE = 5.0  # seconds
 SHOWN = 16  # worst caps of a pass that are kept
 LISTED = 5  # caps named with a finding
-GRADIENT_UNITS = 6.0
+APART = 64  # failures outside the judged domain that are kept
 
 
 def unseen(campaign: Campaign) -> None:
@@ -41,7 +42,10 @@ def ignored(finding: Finding) -> None:
 
 @dataclass(frozen=True)
 class Limits:
-    """When a campaign ends (seconds or caps, whichever is given first reached), and what a round may take."""
+    """When a campaign ends: seconds or caps, whichever is given and first reached.
+
+    timeout: seconds that a cap may take.
+    """
 
     seconds: float | None = None
     caps: int | None = None
@@ -49,11 +53,29 @@ class Limits:
     workers: int = 1
 
 
+class _Jobs:
+    """What `give` gives; after a None there may be more, when a child that is still at work leaves some of its caps."""
+
+    def __init__(self, give: Callable[[], Job | None]) -> None:
+        self._give = give
+
+    def __iter__(self) -> Iterator[Job]:
+        return self
+
+    def __next__(self) -> Job:
+        job = self._give()
+        if job is None:
+            raise StopIteration
+        return job
+
+
 @dataclass
 class Campaign:
     """A campaign and what it found; `finish` may be called at any time.
 
-    judged: caps done in the judged domain and outside it; worst: by pass, (error, Judged) with the largest error first.
+    caps, outside: done in the judged domain and outside it. worst: by pass, (error, Judged), first the largest share of
+    what a correct kernel may have at its cap. apart: the first failures outside the domain, all counted in
+    `broken_outside`. first_found: after how many seconds the first failure was explained.
     """
 
     subject: Subject
@@ -71,15 +93,18 @@ class Campaign:
     worst: dict[str, list[tuple[float, Judged]]] = field(default_factory=dict)
     findings: list[Finding] = field(default_factory=list)
     apart: list[Broken] = field(default_factory=list)
+    broken_outside: int = 0
+    first_found: float | None = None
     complete: bool = False
     interrupted: bool = False
     stopped: str | None = None
     _asked: int = 0
+    _rounds: Iterator[list[Asked]] = field(default_factory=lambda: iter(()))
     _started: float = 0.0
     _times: dict[tuple[str, str, str], int] = field(default_factory=dict)
     _hangs: int = 0
     _slowest: float = 0.0
-    _lost: list[Job] = field(default_factory=list)
+    _left: list[list[Asked]] = field(default_factory=list)
 
     @property
     def found(self) -> bool:
@@ -89,13 +114,13 @@ class Campaign:
     def run(self) -> None:
         """Everything; raises CandidateNotLoadable. An interrupt ends it, and is noted."""
         self.prepare()
-        self._started = time.monotonic()
+        self._started, self._rounds = time.monotonic(), iter(self.schedule)
         try:
-            for outcome in run_jobs(self._jobs(), workers=self.limits.workers):
+            for outcome in run_jobs(_Jobs(self._next_job), workers=self.limits.workers):
                 self.receive(outcome)
                 self.seconds = time.monotonic() - self._started
                 self.progress(self)
-            self.complete = self.stopped is None
+            self.complete = self.stopped is None and (self.schedule.ended or not self.schedule.exhaustive)
         except KeyboardInterrupt:
             self.interrupted = True
         self.seconds = time.monotonic() - self._started
@@ -111,40 +136,41 @@ class Campaign:
             raise CandidateNotLoadable(self.probe["unloadable"])
         if self.probe["fixed_cap"] is not None:
             raise CandidateNotLoadable(
-                f"candidate {self.subject.spec!r} is configured with its own cap, {self.probe['fixed_cap']!r}: "
+                f"candidate {self.subject.spec!r} is configured with its own cap, {cap_text(self.probe['fixed_cap'])}: "
                 "give its class, a factory or a function of (x, cap)"
             )
         if not self.probe["differentiable"]:
-            self.subject = replace(self.subject, passes=tuple(p for p in self.subject.passes if p != "backward"))
-        self.schedule.tensors = self.probe["tensors"]
+            self.subject = replace(
+                self.subject, passes=tuple(p for p in self.subject.passes if p != "backward")
+            )
+        self.schedule.forms = self.probe["forms"]
 
-    def _jobs(self) -> Iterator[Job]:
-        for caps in self.schedule:
-            yield from self._again_lost()
-            if self._hangs >= HANGS_ENDURED:
-                self.stopped = f"the candidate did not return in {self._hangs} rounds: the campaign stopped there"
-                return
-            room = len(caps) if self.limits.caps is None else self.limits.caps - self._asked
-            if room <= 0 or self._late():
-                break
-            self._asked += min(len(caps), room)
-            yield self._job(caps[:room])
-        yield from self._again_lost()
+    def _next_job(self) -> Job | None:
+        """Caps that a child did not come to, else the next round; None while there is nothing to do."""
+        if self._hangs >= HANGS_ENDURED:
+            self.stopped = f"the candidate did not return in {self._hangs} rounds: the campaign stopped there"
+            return None
+        if self._late():
+            return None
+        if self._left:
+            return self._job(self._left.pop())
+        room = math.inf if self.limits.caps is None else self.limits.caps - self._asked
+        caps = next(self._rounds, []) if room > 0 else []
+        caps = caps[: int(min(room, len(caps)))]
+        self._asked += len(caps)
+        return self._job(caps) if caps else None
 
     def _late(self) -> bool:
         return self.limits.seconds is not None and time.monotonic() - self._started >= self.limits.seconds
 
-    def _again_lost(self) -> Iterator[Job]:
-        """The caps of a round that a child did not come to, without the one that killed it."""
-        while self._lost and self._hangs < HANGS_ENDURED and not self._late():
-            yield self._lost.pop()
-
     def _job(self, caps: list[Asked]) -> Job:
-        kwargs = {"subject": self.subject, "caps": caps}
-        return Job("invariance.fuzz.rounds:run_round", kwargs, self._patience())
+        """A round, which begins no cap in its last two thirds: any cap has its patience, and slow ones are no hang."""
+        patience = self._patience()
+        kwargs = {"subject": self.subject, "caps": caps, "seconds": patience / 2}
+        return Job("invariance.fuzz.rounds:run_round", kwargs, 1.5 * patience)
 
     def _patience(self) -> float:
-        """Seconds for a round: once the candidate has hung, a few times what an honest round took."""
+        """Seconds for a cap: once the candidate has hung, a few times what an honest round took."""
         if not self._hangs:
             return self.limits.timeout
         return min(self.limits.timeout, max(SHORT_PATIENCE, 4.0 * self._slowest))
@@ -155,6 +181,7 @@ class Campaign:
         """Take what became of a round."""
         if outcome.kind == "done":
             self._slowest = max(self._slowest, outcome.seconds)
+            self._put_back(outcome.job.kwargs["caps"][len(outcome.value) :])
             for judged in outcome.value:
                 self._take(judged)
             return
@@ -165,14 +192,16 @@ class Campaign:
             record, dtype = json.loads(outcome.announced)
             asked = Asked.of_record(record)
         place = [a.record() for a in caps].index(asked.record())
-        if caps[place + 1 :]:
-            self._lost.append(self._job(caps[place + 1 :]))
-        if caps[:place]:  # judged, and lost with the child
-            self._lost.append(self._job(caps[:place]))
+        self._put_back(caps[place + 1 :])
+        self._put_back(caps[:place])  # judged, and lost with the child
         broken = Broken(
             LAW, self.subject.passes[0], dtype, asked, kind=outcome.kind, reason=_last(outcome.failure)
         )
         self._take(Judged(asked, 1, broken=[broken]))
+
+    def _put_back(self, caps: list[Asked]) -> None:
+        if caps:
+            self._left.append(caps)
 
     def _take(self, judged: Judged) -> None:
         inside = load_contract().judges_cap(cap_as_fp32(judged.asked.cap))
@@ -185,21 +214,28 @@ class Campaign:
         for broken in judged.broken:
             first.setdefault((broken.law, broken.pass_, broken.kind), broken)
         for broken in first.values():
-            self._broken(broken) if inside else self.apart.append(replace(broken, before=()))
+            self._broken(broken) if inside else self._apart(broken)
         if not inside:
             return
-        for pass_, point in judged.worst.items() if not judged.broken else ():
-            kept = [*self.worst.get(pass_, []), (point.error, judged)]
-            self.worst[pass_] = sorted(kept, key=lambda pair: -pair[0])[:SHOWN]
-        self.schedule.learn(judged.asked.cap, self._score(judged))
+        for pass_ in judged.worst if not judged.broken else ():
+            self._keep_worst(pass_, judged)
+        self.schedule.learn(
+            judged.asked.cap, max((judged.share(pass_) for pass_ in judged.worst), default=0.0)
+        )
 
-    def _score(self, judged: Judged) -> float:
-        """The larger of both errors as a share of what is allowed."""
-        shares = [0.0]
-        for pass_, point in judged.worst.items():
-            allowed = GRADIENT_UNITS if pass_ == "backward" else forward_bound(judged.asked.cap)
-            shares.append(point.error / allowed)
-        return max(shares)
+    def _keep_worst(self, pass_: str, judged: Judged) -> None:
+        """One row a cap, whatever form it was given in."""
+        cap, rows = as_fp32(judged.asked.cap), self.worst.get(pass_, [])
+        same = [j for _, j in rows if as_fp32(j.asked.cap) == cap]
+        top = max([*same, judged], key=lambda j: j.share(pass_))
+        kept = [j for _, j in rows if as_fp32(j.asked.cap) != cap] + [top]
+        kept.sort(key=lambda j: -j.share(pass_))
+        self.worst[pass_] = [(j.worst[pass_].error, j) for j in kept[:SHOWN]]
+
+    def _apart(self, broken: Broken) -> None:
+        self.broken_outside += 1
+        if len(self.apart) < APART:
+            self.apart.append(replace(broken, before=()))
 
     def _broken(self, broken: Broken) -> None:
         """Make failure 1, 2, 4, 8, ... of a law and pass small, and count the others: most have one cause."""
@@ -211,11 +247,20 @@ class Campaign:
             self._count(known[-1], broken)
             return
         explainer = Explainer(self.subject, self.schedule.within, self.limits.timeout)
-        finding = explainer.explain(broken, self.findings)
+        try:
+            finding = explainer.explain(broken, self.findings)
+        except KeyboardInterrupt:
+            self._count(known[-1], broken) if known else self._found(explainer.unexplained(broken))
+            raise
         same = next((f for f in self.findings if f.same(finding)), None)
         if same is not None:
             self._count(same, broken)
             return
+        self._found(finding)
+
+    def _found(self, finding: Finding) -> None:
+        if self.first_found is None:
+            self.first_found = time.monotonic() - self._started
         self.findings.append(finding)
         self.on_finding(finding)
 
@@ -229,7 +274,9 @@ class Campaign:
     def environment(self) -> dict[str, Any]:
         """Provenance; nothing in it is compared between two reports."""
         described = environment.describe(
-            self.subject.device, self.schedule.seed, {display_name(self.subject.spec): self.probe or {"ran": None}}
+            self.subject.device,
+            self.schedule.seed,
+            {display_name(self.subject.spec): self.probe or {"ran": None}},
         )
         return {**described, "workers": self.limits.workers, "cores": os.cpu_count()}
 

@@ -47,7 +47,9 @@ def every_fp32(candidate: Candidate, cap: float | int, device: str) -> Every:
     normal = (lists.dirty == 0) & (torch.from_numpy(tiles.bin).to(device) > 0)
     top = int(torch.where(normal, lists.key, -1.0).argmax())
     flushed = 2 * int(lists.flushed[lists.dirty == 0].sum())
-    return _of(tally.certificate(key, target.domain, 0, size), flushed, float(lists.key[top]), int(lists.at[top]))
+    return _of(
+        tally.certificate(key, target.domain, 0, size), flushed, float(lists.key[top]), int(lists.at[top])
+    )
 
 
 def _of(certificate: Certificate, flushed: int, error: float, at: int) -> Every:

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import json
-import shlex
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from invariance.candidate import display_name
 from invariance.checkers import load_laws
-from invariance.fuzz.again import BESIDE, LOCAL, Seen, case_of, mismatch_of, wide_case
+from invariance.fuzz.again import Seen, case_of, mismatch_of, wide_case
 from invariance.fuzz.asked import NUMBER, Asked
+from invariance.fuzz.finding import Finding
 from invariance.fuzz.rounds import Broken, Subject
 from invariance.process import Job, run_job
 from invariance.verdict import FAIL, Cell, Verdict
@@ -23,78 +22,7 @@ HISTORIES_TRIED = 24  # fresh processes, some tenths of a second each
 CAPS_AFTER_HISTORY = 12
 CAPS_THAT_KILL = 16
 PLAIN_HISTORY = tuple(map(Asked, (1.0, 20.0, 30.0, 50.0, 2.0, 7.3)))
-_ANSWERS = (("too at", True), ("not at", False))
 FLAKY = "seen once, and not again in a fresh process, with or without the caps before it"
-
-
-@dataclass(frozen=True)
-class Finding:
-    """A failure made small. history: the caps that a fresh process must meet first; expected: the bits that are right.
-
-    variations: simple changes of the cap, and whether they fail too. seen_at: the caps at which it was met.
-    """
-
-    verdict: Verdict
-    asked: Asked
-    history: tuple[Asked, ...] = ()
-    expected: tuple[str, ...] | None = None
-    out_dtype: str | None = None
-    variations: tuple[tuple[str, bool], ...] = ()
-    seen_at: tuple[str, ...] = ()
-    times: int = 1
-
-    @property
-    def cause(self) -> tuple[object, ...]:
-        """What two findings with one cause have in common."""
-        cell = self.verdict.cell
-        return cell.law, cell.pass_, self.kind, bool(self.history), self.asked.form
-
-    @property
-    def kind(self) -> str:
-        """wrong, or how the candidate failed to give a result."""
-        broken = self.verdict.mismatch
-        return broken.what if broken is not None and broken.index is None else "wrong"
-
-    def same(self, other: Finding) -> bool:
-        """Whether both have one cause: the same law, and the same simplest cap or the same answers around it."""
-        if self.cause != other.cause:
-            return False
-        mine, theirs = dict(self.variations), dict(other.variations)
-        both = mine.keys() & theirs.keys()
-        # Right one step away on both sides: the digits are the cause, and how large the cap is says nothing.
-        digits = not any(answers.get(what) for answers in (mine, theirs) for what in BESIDE)
-        told = [what for what in both if what in LOCAL or not digits]
-        alike = bool(told) and all(mine[what] == theirs[what] for what in told)
-        return alike or self.asked.record() == other.asked.record()
-
-    def line(self) -> dict[str, Any]:
-        """The line of a corpus; `softcap-verify replay` reads it."""
-        cell = self.verdict.cell
-        record: dict[str, Any] = {"law": cell.law, "candidate": cell.candidate, "pass": cell.pass_}
-        if self.verdict.device != "cpu":
-            record["device"] = self.verdict.device
-        record |= {"cap": self.asked.record(), "history": [asked.record() for asked in self.history]}
-        record["case"] = json.loads(self.verdict.case or "{}")
-        if self.expected is not None:
-            record |= {"expected": list(self.expected), "out_dtype": self.out_dtype}
-        return record
-
-    @property
-    def replay(self) -> str:
-        """The command that judges it again, history and all."""
-        return f"softcap-verify replay {shlex.quote(json.dumps(self.line(), separators=(',', ':')))}"
-
-    def __str__(self) -> str:
-        lines = [line for line in str(self.verdict).splitlines() if not line.startswith("  replay ")]
-        answers = {word: [w for w, fails in self.variations if fails is said] for word, said in _ANSWERS}
-        more = [
-            ("cap", str(self.asked)),
-            ("after", f"caps {', '.join(map(str, self.history))} in the same process" if self.history else ""),
-            *((word, ", ".join(there)) for word, there in answers.items()),
-            ("seen at", ", ".join(self.seen_at) + (f" and more, {self.times} times" if self.times > 1 else "")),
-            ("replay", self.replay),
-        ]
-        return "\n".join([*lines, *(f"  {name:<8} {value}" for name, value in more if value)])
 
 
 class Explainer:
@@ -108,11 +36,22 @@ class Explainer:
 
     def explain(self, broken: Broken, known: Sequence[Finding] = ()) -> Finding:
         """The finding of a failure: a known one where both have one cause. One that does not come back is one too."""
+        return replace(self._explained(broken, known), spec=self.subject.spec)
+
+    def _explained(self, broken: Broken, known: Sequence[Finding]) -> Finding:
         broken = self._as_a_number(broken)
         if broken.kind in ("crashed", "timed out"):
             return self._deadly(broken)
         plain = replace(broken, before=())
-        shrunk: Seen | None = self._run("shrunk_cap", subject=self.subject, broken=plain, within=self.within)
+        kwargs = {
+            "subject": self.subject,
+            "broken": plain,
+            "within": self.within,
+            "seconds": self.patience / 2,
+        }
+        shrunk: Seen | None = self._run("shrunk_cap", **kwargs) or self._again(
+            broken, ()
+        )  # where that was too slow
         if shrunk is not None:
             same = next((f for f in known if f.same(self._sketch(broken, shrunk))), None)
             return same or self._stateless(broken, shrunk)
@@ -141,7 +80,8 @@ class Explainer:
             return broken
         if broken.kind in ("crashed", "timed out"):
             return plain if self._dies(plain)(plain.asked.cap) else broken
-        return broken if self._again(plain, ()) is None else plain
+        alike = self._again(plain, ()) or (self._again(plain, broken.before) if broken.before else None)
+        return broken if alike is None else plain
 
     # --- history ------------------------------------------------------------------------------------------------------
 
@@ -209,11 +149,19 @@ class Explainer:
             if judged is not None and judged[0].failed:
                 verdict, right, dtype = judged
                 expected = None if right is None else tuple(right)
-                return Finding(verdict, seen.asked, history, expected, dtype, seen.variations, (str(broken.asked),))
+                return Finding(
+                    verdict, seen.asked, history, expected, dtype, seen.variations, (str(broken.asked),)
+                )
         verdict = self._verdict(broken, case_of(broken, seen))
         reason = seen.reason or "wrong in a call of a whole grid, and right in the same elements alone"
         return Finding(
-            replace(verdict, reason=reason), seen.asked, history, None, None, seen.variations, (str(broken.asked),)
+            replace(verdict, reason=reason),
+            seen.asked,
+            history,
+            None,
+            None,
+            seen.variations,
+            (str(broken.asked),),
         )
 
     def _line(
@@ -237,11 +185,27 @@ class Explainer:
         judgement = load_laws()[broken.law].verdict(broken.pass_)
         return Verdict(cell, judgement, FAIL, 1, 1, case=case.dumps(), device=self.subject.device)
 
+    def unexplained(self, broken: Broken) -> Finding:
+        """As it was met, nothing made small: the explanation was interrupted."""
+        verdict = self._verdict(broken, wide_case(broken, broken.asked))
+        note = broken.reason or f"{broken.wrong} of {broken.total} elements"
+        reason = f"{note}; interrupted before it was looked at again"
+        if broken.kind != "wrong":
+            verdict = replace(verdict, mismatch=mismatch_of(broken.kind, reason))
+        return Finding(
+            replace(verdict, reason=reason),
+            broken.asked,
+            seen_at=(str(broken.asked),),
+            spec=self.subject.spec,
+        )
+
     def _unrepeated(self, broken: Broken) -> Finding:
         verdict = self._verdict(broken, wide_case(broken, broken.asked))
         note = f"{broken.wrong} of {broken.total} elements: {FLAKY}"
         kept = broken.before[-16:]
-        return Finding(replace(verdict, reason=broken.reason or note), broken.asked, kept, seen_at=(str(broken.asked),))
+        return Finding(
+            replace(verdict, reason=broken.reason or note), broken.asked, kept, seen_at=(str(broken.asked),)
+        )
 
     # --- what kills ---------------------------------------------------------------------------------------------------
 
@@ -257,7 +221,9 @@ class Explainer:
             case = small if kills else wide_case(broken, asked)
         else:
             reason = f"{reason}; {FLAKY}"
-        verdict = replace(self._verdict(broken, case), mismatch=mismatch_of(broken.kind, reason), reason=reason)
+        verdict = replace(
+            self._verdict(broken, case), mismatch=mismatch_of(broken.kind, reason), reason=reason
+        )
         return Finding(verdict, asked, (), seen_at=(str(broken.asked),))
 
     def _dies(self, broken: Broken) -> Callable[[float | int], bool]:

@@ -7,21 +7,23 @@ from pathlib import Path
 from typing import Any
 
 from invariance.candidate import display_name
-from invariance.fuzz.bounds import TANH_ULPS, forward_bound, implied_tanh, significand
+from invariance.fuzz.asked import NUMBER
+from invariance.fuzz.bounds import GRADIENT_REST, TANH_ULPS, bound, implied_tanh, significand
 from invariance.fuzz.campaign import Campaign
-from invariance.fuzz.findings import Finding
+from invariance.fuzz.finding import Finding
 from invariance.fuzz.rounds import Judged
 from invariance.report.markdown import table
 from strategies.caps import as_fp32
 from strategies.dtypes import FORMATS
+from strategies.simplest import spell
 
 SCHEMA_VERSION = 1
-APART = 64  # rows of what broke outside the judged domain
 EXPLAINED = (
-    "No cap listed here broke a law. A correct kernel whose tanh is within T ulp stays within 0.5 + m · (0.5 + T) FP32 "
-    f"ulp, m the significand of the cap; `bound` is that for T = {TANH_ULPS:g}, and half an ulp more beside a power of "
-    "two. `T` is the tanh that the error would take: where it is alike, the caps are merely unlucky; where a few have "
-    "a larger one, look at the kernel there."
+    "No cap listed here broke a law; first comes the one that uses most of its bound. A correct kernel whose tanh is "
+    "within T ulp stays within 0.5 + m · (0.5 + T) FP32 ulp, m the significand of the cap, and half an ulp more beside "
+    f"a power of two; its gradient g · (1 - t²) within {GRADIENT_REST:g} + 2 · T units at any cap. `bound` is that for "
+    f"T = {TANH_ULPS:g}; `T` is the tanh that the error would take. Where it is alike, the caps are merely unlucky; "
+    "where a few have a larger one, look at the kernel there."
 )
 TITLES = {
     "forward": "Forward: FP32 ulp before the last rounding",
@@ -45,7 +47,7 @@ def as_json(campaign: Campaign) -> dict[str, Any]:
             "shard": list(schedule.shard),
             "dtypes": list(campaign.subject.dtypes),
             "passes": list(campaign.subject.passes),
-            "tensor_caps": schedule.tensors,
+            "cap_forms": [NUMBER, *schedule.forms],
             "device": campaign.subject.device,
             "seconds": limits.seconds,
             "examples": limits.caps,
@@ -53,6 +55,7 @@ def as_json(campaign: Campaign) -> dict[str, Any]:
         "totals": {
             "caps": campaign.caps,
             "outside": campaign.outside,
+            "of": len(schedule.every) if schedule.exhaustive else None,
             "inputs": campaign.inputs,
             "flushed": campaign.flushed,
             "escalated": campaign.escalated,
@@ -62,11 +65,13 @@ def as_json(campaign: Campaign) -> dict[str, Any]:
         "worst": {p: [_worst(p, judged) for _, judged in rows] for p, rows in sorted(campaign.worst.items())},
         "failures": [_failure(finding) for finding in campaign.findings],
         "outside": [
-            {"law": b.law, "pass": b.pass_, "dtype": b.dtype, "cap": b.asked.record(), "kind": b.kind,
-             "wrong": b.wrong, "of": b.total, "reason": b.reason} for b in campaign.apart[:APART]
+            {"law": b.law, "pass": b.pass_, "dtype": b.dtype, "cap": b.asked.record(), "spelled": str(b.asked),
+             "kind": b.kind, "wrong": b.wrong, "of": b.total, "reason": b.reason} for b in campaign.apart
         ],
+        "broken_outside": campaign.broken_outside,
         "timing": {
             "seconds": round(campaign.seconds, 3),
+            "first_failure": None if campaign.first_found is None else round(campaign.first_found, 3),
             "caps_per_second": round((campaign.caps + campaign.outside) / max(campaign.seconds, 1e-9), 2),
             "inputs_per_second": round(campaign.rate()),
         },
@@ -75,9 +80,11 @@ def as_json(campaign: Campaign) -> dict[str, Any]:
 
 
 def verdict(campaign: Campaign) -> str:
-    """found, nothing found, or incomplete where nothing was found before an interrupt, or nothing judged at all."""
+    """found, nothing found, nothing judged, or incomplete where an interrupt or the time came before the first cap."""
     if campaign.found:
         return "found"
+    if campaign.schedule.exhaustive and not campaign.schedule.every:
+        return "nothing judged: the shard holds no caps"
     if campaign.interrupted or campaign.caps + campaign.outside == 0:
         return "incomplete"
     return "nothing found" if campaign.caps else "nothing judged: every cap is outside the judged domain"
@@ -85,17 +92,16 @@ def verdict(campaign: Campaign) -> str:
 
 def _worst(pass_: str, judged: Judged) -> dict[str, Any]:
     point, cap = judged.worst[pass_], judged.asked.cap
-    row = {
+    return {
         "cap": judged.asked.record(),
         "spelled": str(judged.asked),
         "significand": significand(cap),
         "error": point.error,
         "dtype": point.dtype,
         "x": f"0x{point.x:0{FORMATS[point.dtype].width // 4}x}",
+        "bound": bound(pass_, cap),
+        "implied_tanh": round(implied_tanh(pass_, cap, point.error), 4),
     }
-    if pass_ == "forward":
-        row |= {"bound": forward_bound(cap), "implied_tanh": round(implied_tanh(cap, point.error), 4)}
-    return row
 
 
 def _failure(finding: Finding) -> dict[str, Any]:
@@ -141,29 +147,32 @@ def markdown(report: dict[str, Any]) -> str:
         "## Caps\n\n" + table(("source", "caps"), list(totals["drawn"].items())),
     ]
     if report["outside"]:
-        rows = [(b["cap"], b["law"], b["pass"], b["dtype"], b["wrong"], b["of"]) for b in report["outside"]]
+        rows = [
+            (b["spelled"], b["law"], b["pass"], b["dtype"], b["wrong"], b["of"]) for b in report["outside"]
+        ]
         header = ("cap", "law", "pass", "dtype", "wrong", "of")
-        parts.append("## Outside the judged domain\n\nNot judged.\n\n" + table(header, rows))
+        parts.append(f"## Outside the judged domain\n\n{_outside(report)}\n\n" + table(header, rows))
     parts.append(f"Contract {report['environment']['contract']}.")
     return "\n\n".join(parts) + "\n"
 
 
 def _asked(settings: dict[str, Any]) -> str:
-    low, high = (f"{float.fromhex(end):.6g}" for end in settings["softcap_range"])
+    low, high = (spell(float.fromhex(end)) for end in settings["softcap_range"])
     number, of = settings["shard"]
     passes = ", ".join(settings["passes"])
-    return f"Seed {settings['seed']}, shard {number}/{of}, caps {low} to {high}, {settings['device']}, passes {passes}."
+    forms = ", ".join(settings["cap_forms"])
+    return (
+        f"Seed {settings['seed']}, shard {number}/{of}, caps {low} to {high} as {forms}, {settings['device']}, "
+        f"passes {passes}."
+    )
 
 
 def _worst_tables(report: dict[str, Any]) -> str:
     parts = [f"## Worst caps\n\n{EXPLAINED}"]
     for pass_, rows in report["worst"].items():
-        header = ["cap", "m", "worst", "dtype", "x", *(("bound", "T") if pass_ == "forward" else ())]
-        body = [
-            [r["spelled"], f"{r['significand']:.4f}", f"{r['error']:.4f}", r["dtype"], r["x"]]
-            + ([f"{r['bound']:.4f}", f"{r['implied_tanh']:.4f}"] if pass_ == "forward" else [])
-            for r in rows
-        ]
+        header = ["cap", "m", "worst", "bound", "T", "dtype", "x"]
+        numbers = ("significand", "error", "bound", "implied_tanh")
+        body = [[r["spelled"], *(f"{r[n]:.4f}" for n in numbers), r["dtype"], r["x"]] for r in rows]
         parts.append(f"### {TITLES.get(pass_, pass_)}\n\n{table(header, body)}")
     return "\n\n".join(parts)
 
@@ -172,15 +181,42 @@ def summary(report: dict[str, Any]) -> str:
     """One line: how much, how fast, how bad."""
     totals, timing = report["totals"], report["timing"]
     worst = [
-        f"worst {pass_} {rows[0]['error']:.4g} at {rows[0]['spelled']}"
+        f"worst {pass_} {rows[0]['error']:.4g} at {rows[0]['spelled']} (bound {rows[0]['bound']:.4g})"
         for pass_, rows in report["worst"].items()
         if rows
     ]
+    of = "" if totals["of"] is None else f" of {totals['of']:,}"
     apart = f" and {totals['outside']:,} outside the judged domain" if totals["outside"] else ""
     return (
-        f"{totals['caps']:,} caps{apart}, {totals['inputs']:,} inputs in {timing['seconds']:.1f} s "
+        f"{counted(totals['caps'], 'cap')}{of}{apart}, {totals['inputs']:,} inputs in {timing['seconds']:.1f} s "
         f"({timing['caps_per_second']:.1f} caps and {timing['inputs_per_second']:.3g} inputs a second); "
-        f"{'; '.join([*worst, str(len(report['failures'])) + ' failures'])}"
+        f"{'; '.join([*worst, counted(len(report['failures']), 'failure')])}"
+    )
+
+
+def progress(campaign: Campaign) -> str:
+    """One line while it goes on: caps done, inputs judged, inputs per second, worst so far, failures."""
+    first = {pass_: rows[0] for pass_, rows in sorted(campaign.worst.items()) if rows}
+    worst = [f"worst {pass_} {error:.4g} at {judged.asked}" for pass_, (error, judged) in first.items()]
+    parts = [
+        counted(campaign.caps + campaign.outside, "cap"),
+        counted(campaign.inputs, "input"),
+        f"{campaign.rate():.3g}/s",
+        *worst,
+        counted(len(campaign.findings), "failure"),
+    ]
+    return ", ".join(parts)
+
+
+def counted(number: int, word: str) -> str:
+    """A number of things: 1 cap, 2 caps."""
+    return f"{number:,} {word}{'' if number == 1 else 's'}"
+
+
+def _outside(report: dict[str, Any]) -> str:
+    first = f"first at {report['outside'][0]['spelled']}" if report["outside"] else ""
+    return (
+        f"Not judged: {counted(report['broken_outside'], 'law')} broken outside the judged domain, {first}."
     )
 
 
@@ -188,4 +224,5 @@ def text(report: dict[str, Any]) -> str:
     """The failures and the last line."""
     parts = [failure["message"] for failure in report["failures"]]
     parts += [report["stopped"]] if report["stopped"] else []
+    parts += [_outside(report)] if report["outside"] else []
     return "\n\n".join([*parts, f"{report['verdict']}: {summary(report)}"]) + "\n"

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import math
+import time
 import warnings
 from dataclasses import dataclass, field, replace
 
 from invariance import process
 from invariance.candidate import Candidate, CandidateRaised, load
-from invariance.fuzz.asked import NUMBER, Asked
+from invariance.fuzz.asked import Asked
+from invariance.fuzz.bounds import bound
 from invariance.fuzz.every import Every, every_fp32
 from invariance.fuzz.grid import Grid, grids
 from invariance.fuzz.scan import LAW, Part, scan
@@ -73,6 +76,10 @@ class Judged:
     worst: dict[str, Point] = field(default_factory=dict)
     broken: list[Broken] = field(default_factory=list)
 
+    def share(self, pass_: str) -> float:
+        """The worst error of a pass as a share of what a correct kernel may have at this cap."""
+        return self.worst[pass_].error / bound(pass_, self.asked.cap)
+
 
 _candidates: dict[tuple[str, str], Candidate] = {}
 _seen: list[Asked] = []
@@ -86,13 +93,15 @@ def candidate_of(subject: Subject) -> Candidate:
     return _candidates[key]
 
 
-def run_round(subject: Subject, caps: list[Asked]) -> list[Judged]:
-    """Judge caps in order; announces each, so that a crash has a cap."""
-    candidate = candidate_of(subject)
+def run_round(subject: Subject, caps: list[Asked], seconds: float = math.inf) -> list[Judged]:
+    """Judge caps in order, as many as begin within the seconds; announces each, so that a crash has a cap."""
+    candidate, end = candidate_of(subject), time.monotonic() + seconds
     found = []
     for asked in caps:
         found.append(judge_cap(candidate, subject, asked))
         _seen.append(asked)
+        if time.monotonic() >= end:
+            break
     return found
 
 
@@ -101,12 +110,21 @@ def judge_cap(candidate: Candidate, subject: Subject, asked: Asked) -> Judged:
     judged = Judged(asked)
     for dtype in subject.dtypes:
         process.announce(json.dumps([asked.record(), dtype]))
+        every = dtype == "fp32" and subject.device != "cpu" and "forward" in subject.passes
+        # What all inputs show the sample need not.
+        sampled = (
+            replace(subject, passes=tuple(p for p in subject.passes if p != "forward")) if every else subject
+        )
         try:
-            for grid in grids(dtype, as_fp32(asked.cap), subject.seed, subject.device):
-                for part in parts_of(candidate, subject, asked, grid):
+            for grid in (
+                grids(dtype, as_fp32(asked.cap), subject.seed, subject.device) if sampled.passes else ()
+            ):
+                for part in parts_of(candidate, sampled, asked, grid):
                     _take(judged, grid, part)
-            if dtype == "fp32" and subject.device != "cpu" and asked.form == NUMBER and "forward" in subject.passes:
-                _take_every(judged, every_fp32(candidate, asked.cap, subject.device))
+            if every:
+                _take_every(
+                    judged, every_fp32(asked.given(candidate, subject.device), asked.cap, subject.device)
+                )
         except CandidateRaised as error:
             broken = Broken(LAW, subject.passes[-1], dtype, asked, kind=RAISED, reason=str(error))
             judged.broken.append(replace(broken, before=tuple(_seen[-REMEMBERED:])))
@@ -160,6 +178,8 @@ def _keep_broken(judged: Judged, broken: Broken) -> None:
     for place, other in enumerate(judged.broken):
         if (other.law, other.pass_, other.dtype) == (broken.law, broken.pass_, broken.dtype):
             wrong, total = other.wrong + broken.wrong, other.total + broken.total
-            judged.broken[place] = replace(other, wrong=wrong, total=total, inputs=other.inputs or broken.inputs)
+            judged.broken[place] = replace(
+                other, wrong=wrong, total=total, inputs=other.inputs or broken.inputs
+            )
             return
     judged.broken.append(broken)

@@ -124,6 +124,31 @@ def wrong_as_a_tensor(x, cap):
     return _kernel(x, cap)
 
 
+class ReadAsBf16AtTheCall(torch.nn.Module):
+    """Its own cap is right; one told at the call is read as BF16."""
+
+    def __init__(self, softcap):
+        super().__init__()
+        self.softcap = softcap
+
+    def forward(self, x, softcap=None):
+        if softcap is None:
+            return _kernel(x, self.softcap)
+        return _kernel(x, float(torch.tensor(softcap).to(torch.bfloat16)))
+
+
+def slow(x, cap):
+    """Right, and slower than a round has time for."""
+    time.sleep(0.03)
+    return _kernel(x, cap)
+
+
+def slow_and_wrong(x, cap):
+    """Wrong everywhere, and too slow to be tried at many caps."""
+    time.sleep(0.1)
+    return _kernel(x, cap * 1.01)
+
+
 class Fixed:
     """An instance with its own cap."""
 

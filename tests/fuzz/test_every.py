@@ -23,7 +23,9 @@ PLANTED = Path(__file__).with_name("planted.py")
 @pytest.fixture
 def small(monkeypatch):
     """BF16 stands in for FP32: the same engine, 2^16 inputs."""
-    monkeypatch.setattr(every, "subject", lambda c, cap, _, pass_, device: subject(c, cap, "bf16", pass_, device))
+    monkeypatch.setattr(
+        every, "subject", lambda c, cap, _, pass_, device: subject(c, cap, "bf16", pass_, device)
+    )
 
 
 def right(x, cap):

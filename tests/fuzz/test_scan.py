@@ -108,7 +108,13 @@ def test_inference_of_other_bits_is_seen():
 @pytest.mark.parametrize("bad", [lambda x, cap: x[:-1] * cap, lambda x, cap: x.double() * cap])
 def test_what_is_no_result_raises(bad):
     with pytest.raises(CandidateRaised, match="returned"):
-        scan(adapt("bad", bad).map(1.0, "forward"), whole("fp16", "cpu"), load_contract(), passes=PASSES, grads="ones")
+        scan(
+            adapt("bad", bad).map(1.0, "forward"),
+            whole("fp16", "cpu"),
+            load_contract(),
+            passes=PASSES,
+            grads="ones",
+        )
 
 
 @pytest.mark.parametrize("cap", [30.0, 2.0**-60, 2.0**60])

@@ -7,13 +7,19 @@ import math
 import pytest
 import torch
 
-from strategies.campaign import CAMPAIGN, CapRange, bf16_caps, cap_of_bits, draw, near
+from strategies.campaign import CAMPAIGN, CapRange, bf16_caps, cap_of_bits, draw, near, numbered
 from strategies.caps import HIGHEST, LOWEST, Cap, as_fp32, fp32_bits
 from strategies.cases import caps, drawn
 from strategies.simplest import near_cap, simplest_cap, spell
 from strategies.stratified import stratified
 
-RANGES = [CapRange(), CapRange(1.0, 100.0), CapRange(2.0**-80, 2.0**-70), CapRange(30.0, 30.0), CapRange(1.5, 1.75)]
+RANGES = [
+    CapRange(),
+    CapRange(1.0, 100.0),
+    CapRange(2.0**-80, 2.0**-70),
+    CapRange(30.0, 30.0),
+    CapRange(1.5, 1.75),
+]
 
 
 @pytest.mark.parametrize("within", RANGES, ids=str)
@@ -125,3 +131,11 @@ def test_a_stratified_sample_leaves_no_binade_out(cap: float) -> None:
     finite = some[some < 0x7F800000]
     assert set((finite >> 23).unique().tolist()) == set(range(255))
     assert not torch.equal(some, stratified(cap, 4, 1 << 14))
+
+
+def test_the_parts_of_a_campaign_share_the_numbers_and_each_has_every_family() -> None:
+    for of in (1, 2, 10):
+        parts = [[numbered(n, mine, of) for n in range(40)] for mine in range(1, of + 1)]
+        assert sorted(n for part in parts for n in part) == list(range(40 * of))
+        for part in parts:
+            assert {n % len(CAMPAIGN) for n in part} == set(range(len(CAMPAIGN)))

@@ -1,0 +1,103 @@
+"""A failure made small: what it says, what its corpus line is, and when two of them have one cause."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+from dataclasses import dataclass
+from typing import Any
+
+from invariance.fuzz.again import BESIDE, LOCAL
+from invariance.fuzz.asked import Asked
+from invariance.verdict import Verdict
+
+_ANSWERS = (("too at", True), ("not at", False))
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A failure made small. history: the caps that a fresh process must meet first; expected: the bits that are right.
+
+    variations: simple changes of the cap, and whether they fail too. seen_at: the caps at which it was met. spec: the
+    candidate as it was asked for, where that is more than its name.
+    """
+
+    verdict: Verdict
+    asked: Asked
+    history: tuple[Asked, ...] = ()
+    expected: tuple[str, ...] | None = None
+    out_dtype: str | None = None
+    variations: tuple[tuple[str, bool], ...] = ()
+    seen_at: tuple[str, ...] = ()
+    times: int = 1
+    spec: str = ""
+
+    @property
+    def cause(self) -> tuple[object, ...]:
+        """What two findings with one cause have in common."""
+        cell = self.verdict.cell
+        return cell.law, cell.pass_, self.kind, bool(self.history), self.asked.form
+
+    @property
+    def kind(self) -> str:
+        """wrong, or how the candidate failed to give a result."""
+        broken = self.verdict.mismatch
+        return broken.what if broken is not None and broken.index is None else "wrong"
+
+    def same(self, other: Finding) -> bool:
+        """Whether both have one cause: the same law, and the same simplest cap or the same answers around it."""
+        if self.cause != other.cause:
+            return False
+        mine, theirs = dict(self.variations), dict(other.variations)
+        both = mine.keys() & theirs.keys()
+        # Right one step away on both sides: the digits are the cause, and how large the cap is says nothing.
+        digits = not any(answers.get(what) for answers in (mine, theirs) for what in BESIDE)
+        told = [what for what in both if what in LOCAL or not digits]
+        alike = bool(told) and all(mine[what] == theirs[what] for what in told)
+        return alike or self.asked.record() == other.asked.record()
+
+    def line(self) -> dict[str, Any]:
+        """The line of a corpus; `softcap-verify replay` reads it."""
+        cell = self.verdict.cell
+        record: dict[str, Any] = {
+            "law": cell.law,
+            "candidate": _from_here(self.spec) or cell.candidate,
+            "pass": cell.pass_,
+        }
+        if self.verdict.device != "cpu":
+            record["device"] = self.verdict.device
+        record |= {"cap": self.asked.record(), "history": [asked.record() for asked in self.history]}
+        record["case"] = json.loads(self.verdict.case or "{}")
+        if self.expected is not None:
+            record |= {"expected": list(self.expected), "out_dtype": self.out_dtype}
+        return record
+
+    @property
+    def replay(self) -> str:
+        """The command that judges it again, history and all."""
+        return f"softcap-verify replay {shlex.quote(json.dumps(self.line(), separators=(',', ':')))}"
+
+    def __str__(self) -> str:
+        lines = [line for line in str(self.verdict).splitlines() if not line.startswith("  replay ")]
+        answers = {word: [w for w, fails in self.variations if fails is said] for word, said in _ANSWERS}
+        more = [
+            ("cap", str(self.asked)),
+            (
+                "after",
+                f"caps {', '.join(map(str, self.history))} in the same process" if self.history else "",
+            ),
+            *((word, ", ".join(there)) for word, there in answers.items()),
+            (
+                "seen at",
+                ", ".join(self.seen_at) + (f" and more, {self.times} times" if self.times > 1 else ""),
+            ),
+            ("replay", self.replay),
+        ]
+        return "\n".join([*lines, *(f"  {name:<8} {value}" for name, value in more if value)])
+
+
+def _from_here(spec: str) -> str:
+    """A spec that leads from this folder to the candidate's file, wherever that is."""
+    source, colon, attribute = spec.partition(":")
+    return os.path.relpath(source) + colon + attribute if os.path.isabs(source) else spec
