@@ -40,6 +40,7 @@ LOST_DEVICE = 79  # the exit status of a child that left because of that
 _parent: Connection | None = None  # set in children only
 _process: int | None = None  # the child's own, which a copy that a candidate forks does not have
 _spawning = threading.Lock()  # sessions may run in threads, and a start borrows environment and __main__
+_closing = threading.Event()
 
 
 @dataclass(frozen=True)
@@ -127,7 +128,9 @@ def _answer(job: Job) -> tuple[str, Any]:
 def in_one_line(error: BaseException) -> str:
     """The type and the first line of an exception; the line alone where its class says that this is enough."""
     line = next(iter(str(error).strip().splitlines()), "")
-    return line if getattr(error, "says_all", False) and line else f"{type(error).__name__}: {line}"
+    if line and getattr(error, "says_all", False):
+        return line
+    return f"{type(error).__name__}: {line}" if line else type(error).__name__
 
 
 def leave_a_lost_device(device: str | None = None) -> None:
@@ -195,6 +198,23 @@ def _interrupts_ignored() -> Iterator[None]:
         signal.signal(signal.SIGINT, kept)
 
 
+class ClosedDown(Exception):
+    """No child is started any more: whoever waits for one ends with this."""
+
+
+@contextlib.contextmanager
+def closed_down() -> Iterator[None]:
+    """Every child is killed, and inside none is started: sessions in other threads come to their end."""
+    with _spawning:
+        _closing.set()
+        for child in multiprocessing.active_children():
+            child.kill()
+    try:
+        yield
+    finally:
+        _closing.clear()
+
+
 @dataclass
 class _Worker:
     """One child and the parent's end of its pipe."""
@@ -215,6 +235,8 @@ class _Worker:
 
     def _spawn(self) -> None:
         with _spawning:
+            if _closing.is_set():
+                raise ClosedDown
             start_server()
             ours, theirs = _CONTEXT.Pipe()
             process = _CONTEXT.Process(target=_serve, args=(theirs,), daemon=True)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from pathlib import Path
+from typing import Any
 
 from invariance import environment
 from invariance.checkers import load_laws
@@ -17,7 +19,7 @@ from invariance.usage import UsageError, progress, writable
 
 
 def run(options: argparse.Namespace) -> int:
-    """Judge, report; 0 when everything that could be judged here was judged right, 1 when not."""
+    """Judge, report; 0 when everything that could be judged here was judged right, 1 when not, 130 interrupted."""
     seed, jobs = options.seed, options.jobs or os.cpu_count() or 1
     asked = _tiers(options.tier)
     writable(options.report)
@@ -25,9 +27,18 @@ def run(options: argparse.Namespace) -> int:
     device = environment.resolve_device("auto")
     data = report.as_json(rows, environment.describe(device, seed, {}), seed)
     if options.report is not None:
-        report.write(options.report, data)
+        _write(options.report, data)
     print(report.dumps(data) if options.json else report.text(rows), end="")
+    if not data["complete"]:
+        return 130
     return 1 if any(row.complaints for row in rows) else 0
+
+
+def _write(folder: Path, data: dict[str, Any]) -> None:
+    try:
+        report.write(folder, data)
+    except OSError as error:
+        raise UsageError(f"--report {folder}: {error.strerror}") from error
 
 
 def _judged(entries: list[Entry], asked: tuple[str, ...], jobs: int, seed: int) -> list[Row]:
@@ -47,10 +58,18 @@ def _judged(entries: list[Entry], asked: tuple[str, ...], jobs: int, seed: int) 
     # A kernel that damages the device's context does it alone: one at a time there.
     on_device = [entry for entry in chosen if entry.tier == "device"]
     on_host = [entry for entry in chosen if entry.tier != "device"]
-    rows = judge_all(on_host, jobs=jobs, seed=seed, progress=shown)
-    rows += judge_all(on_device, jobs=1, seed=seed, progress=shown)
-    by_name = {row.entry.name: row for row in rows}
-    return [by_name.get(entry.name) or Row(entry, not_run="the tier was not asked for") for entry in entries]
+    by_name: dict[str, Row] = {}
+    try:
+        for together, at_a_time in ((on_host, jobs), (on_device, 1)):
+            for row in judge_all(together, jobs=at_a_time, seed=seed, progress=shown):
+                by_name[row.entry.name] = row
+    except KeyboardInterrupt:
+        print("\nsoftcap-verify: interrupted; the report is incomplete", file=sys.stderr)
+    return [by_name.get(entry.name) or Row(entry, not_run=_why_not(entry, asked)) for entry in entries]
+
+
+def _why_not(entry: Entry, asked: tuple[str, ...]) -> str:
+    return report.INTERRUPTED if entry.tier in asked else "the tier was not asked for"
 
 
 def _tiers(asked: str) -> tuple[str, ...]:

@@ -13,7 +13,7 @@ from typing import Any
 from invariance.known_bad.entry import Entry
 from invariance.known_bad.here import reason_not_here
 from invariance.plan import LEAST, Settings
-from invariance.process import Job, run_job
+from invariance.process import Job, closed_down, run_job
 from invariance.session import Session
 from invariance.verdict import FAIL, Verdict
 from strategies.case import Case
@@ -102,14 +102,20 @@ def judge(entry: Entry, *, seed: int = 0) -> Row:
 
 def judge_all(
     entries: Iterable[Entry], *, jobs: int, seed: int = 0, progress: Callable[[Row], None] = lambda _: None
-) -> list[Row]:
-    """Rows in the order of the entries, judged `jobs` at a time; each kernel has children of its own."""
-    rows = []
+) -> Iterator[Row]:
+    """Rows in the order of the entries, judged `jobs` at a time; each kernel has children of its own.
+
+    An interrupt ends those that are being judged, and propagates.
+    """
     with ThreadPoolExecutor(jobs) as pool:
-        for row in pool.map(partial(judge, seed=seed), entries):
-            progress(row)
-            rows.append(row)
-    return rows
+        try:
+            for row in pool.map(partial(judge, seed=seed), entries):
+                progress(row)
+                yield row
+        except (KeyboardInterrupt, GeneratorExit):
+            with closed_down():
+                pool.shutdown(cancel_futures=True)
+            raise
 
 
 def _judge_calls(entry: Entry, seed: int) -> tuple[list[Failure], int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -12,6 +13,7 @@ from invariance.known_bad.entry import TIERS
 from invariance.known_bad.matrix import Row, Score
 
 SCHEMA_VERSION = 1
+INTERRUPTED = "interrupted before it"
 
 
 def as_json(rows: Sequence[Row], environment: dict[str, Any], seed: int) -> dict[str, Any]:
@@ -19,6 +21,7 @@ def as_json(rows: Sequence[Row], environment: dict[str, Any], seed: int) -> dict
     score = Score.of(rows)
     return {
         "schema_version": SCHEMA_VERSION,
+        "complete": not any(row.not_run == INTERRUPTED for row in rows),
         "summary": str(score),
         "score": asdict(score),
         "seed": seed,
@@ -77,9 +80,9 @@ def text(rows: Sequence[Row]) -> str:
     lines = [f"{outcome(row)}: {row.entry.name}: {complaint}" for row in rows for complaint in row.complaints]
     for tier in TIERS:
         here = [row for row in rows if row.entry.tier == tier]
-        reasons = {row.not_run for row in here if row.not_run is not None}
-        lines += [f"{tier}: {len(here)} kernels not run: {reason}" for reason in sorted(reasons)]
-        if here and not reasons:
+        reasons = Counter(row.not_run for row in here if row.not_run is not None)
+        lines += [f"{tier}: {count} kernels not run: {reason}" for reason, count in sorted(reasons.items())]
+        if reasons.total() < len(here):
             lines.append(f"{tier}: {Score.of(here)}")
     return "\n".join([*lines, str(Score.of(rows))]) + "\n"
 
@@ -100,7 +103,7 @@ def markdown(data: dict[str, Any]) -> str:
         for k in data["kernels"]
     ]
     return "\n".join([
-        "# Kill matrix", "", data["summary"], "",
+        "# Kill matrix", "", data["summary"] if data["complete"] else f"Interrupted: {data['summary']}", "",
         *_table(("tier", "killed", "wrong", "false alarms", "right", "not run"), tiers), "",
         "## Laws", "", "Which kernels each law killed, by tier.", "", *_table(("law", "tier", "kernels"), laws), "",
         "## Kernels", "",

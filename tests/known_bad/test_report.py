@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from invariance import cli
 from invariance.commands import mutants
-from invariance.known_bad import report
+from invariance.known_bad import matrix, report
 from invariance.known_bad.entry import ANY, Entry
 from invariance.known_bad.matrix import Failure, Row, Score
+from invariance.process import Job, run_job
 
 
 def entry(name: str, must: set[str] | None = None, **fields: object) -> Entry:
@@ -118,3 +121,63 @@ def test_a_mistake_is_one_line(
 ) -> None:
     assert cli.main(["mutants", *arguments]) == 2
     assert said in capsys.readouterr().err
+
+
+def test_an_interrupt_reports_what_was_judged(
+    small: list[Row], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    def interrupted(entries: list[Entry], **_: object) -> Iterator[Row]:
+        yield KILLED
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(mutants, "judge_all", interrupted)
+    assert cli.main(["mutants", "--report", str(tmp_path)]) == 130
+    out, err = capsys.readouterr()
+    assert "plan: 3 kernels not run: interrupted before it\nplan: killed 1 of 2" in out
+    assert "interrupted; the report is incomplete" in err
+    data = json.loads((tmp_path / "mutants.json").read_text("utf-8"))
+    assert data["complete"] is False
+    assert [k["outcome"] for k in data["kernels"]].count("not run: interrupted before it") == 4
+    assert "Interrupted: killed 1 of 3" in (tmp_path / "mutants.md").read_text("utf-8")
+
+
+def test_a_report_that_cannot_be_written_is_one_line(
+    small: list[Row], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(report, "write", full)
+    assert cli.main(["mutants", "--report", str(tmp_path)]) == 2
+    assert capsys.readouterr().err.endswith(f"--report {tmp_path}: No space left on device\n")
+
+
+def test_a_tier_that_is_not_here_is_one_line(
+    small: list[Row], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(mutants, "reason_not_here", lambda tier: "no CUDA or ROCm device")
+    assert cli.main(["mutants", "--tier", "device"]) == 2
+    assert "--tier device cannot be judged here: no CUDA or ROCm device" in capsys.readouterr().err
+
+
+def test_an_interrupt_ends_the_kernels_that_are_being_judged(monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[str] = []
+
+    def hangs(entry: Entry, *, seed: int) -> Row:
+        started.append(entry.name)
+        outcome = run_job(Job("signal:pause", {}, 60.0))
+        return Row(entry, compared=0 if outcome.kind == "crashed" else 1)
+
+    def interrupt(row: Row) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(
+        matrix, "judge", lambda e, *, seed: KILLED if e.name == "first" else hangs(e, seed=seed)
+    )
+    names = ["first", "second", "third", "fourth"]
+    begun = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        list(matrix.judge_all([entry(name, {"a"}) for name in names], jobs=2, progress=interrupt))
+    assert time.monotonic() - begun < 20
+    assert "fourth" not in started
+    assert run_job(Job("os:getpid", {}, 20.0)).kind == "done"
