@@ -16,6 +16,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from invariance.process import in_one_line
+
 PASSES = ("forward", "inference", "backward")
 
 Operator = Callable[[Tensor], Tensor]
@@ -130,9 +132,7 @@ def _calling(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     try:
         result = function(*args, **kwargs)
     except Exception as error:
-        raise CandidateRaised(
-            f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error).strip() else ''}"
-        ) from error
+        raise CandidateRaised(in_one_line(error)) from error
     if args and isinstance(args[0], Tensor) and function is not torch.autograd.grad:
         _tensor(result)
     return result

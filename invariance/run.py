@@ -214,11 +214,13 @@ def probe(spec: str, device: str, caps: tuple[float | int, ...], dtypes: tuple[s
     """
     candidate = _loaded(spec, device)
     refusals = [(cap, _refusal(candidate, cap)) for cap in (*caps, ORDINARY_CAP)]
-    cap = candidate.fixed_cap or next((cap for cap, reason in refusals if reason is None), caps[0])
+    cap = candidate.fixed_cap or next((cap for cap, reason in refusals if reason is None), None)
+    known = {"convention": candidate.convention, "fixed_cap": candidate.fixed_cap}
+    if cap is None:
+        return {**known, "refusals": refusals, "differentiable": True, "ran": None}
     return {
-        "refusals": refusals if all(reason is not None for _, reason in refusals) else [],
-        "convention": candidate.convention,
-        "fixed_cap": candidate.fixed_cap,
+        **known,
+        "refusals": [],
         "differentiable": any(_differentiable(candidate, cap, TORCH[dtype], device) for dtype in dtypes),
         "ran": _what_runs(candidate, cap),
         "substitutions": _substitutions(candidate, cap),
@@ -230,8 +232,8 @@ def _refusal(candidate: Candidate, cap: float | int) -> str | None:
     """What the candidate's constructor raises at a cap."""
     try:
         candidate.map(cap, "inference")
-    except CandidateRaised as error:
-        return str(error)
+    except BaseException as error:  # noqa: BLE001 - a constructor that exits refuses as well
+        return process.in_one_line(error)
     return None
 
 

@@ -14,8 +14,8 @@ from torch import Tensor
 
 from invariance.candidate import PASSES, Map
 from invariance.judge import Claim
+from invariance.offered import DTYPES
 
-DTYPES = ("fp16", "bf16", "fp32")
 SHRINKS = 200  # attempts on one failure, a few milliseconds each
 
 

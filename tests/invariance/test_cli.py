@@ -10,12 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from invariance import checkers, offered
+from invariance import offered
 from invariance.arguments import COMMANDS
 from invariance.cli import main
 from invariance.fuzz.schedule import CAMPAIGNS
 from invariance.known_bad.entry import TIERS
 from strategies.case import Case
+from strategies.dtypes import DTYPES
 
 LAW = "slicing"
 ROOT = Path(__file__).parents[2]
@@ -53,6 +54,10 @@ import torch
 class Never:
     def __init__(self, softcap):
         raise RuntimeError("no licence\\nfor this machine")
+
+class Leaves:
+    def __init__(self, softcap):
+        sys.exit()
 
 class NotSeven:
     def __init__(self, softcap):
@@ -119,6 +124,10 @@ def folder(tmp_path, monkeypatch):
         (["nonsense"], "nonsense"),
         ([], "COMMAND"),
         (["check", "--candidate", "odd.py:Never"], "cap 20, 30: it raised RuntimeError: no licence"),
+        (
+            ["check", "--candidate", "odd.py:Leaves"],
+            "cannot be constructed at cap 20, 30: it raised SystemExit",
+        ),
         (["sweep", "--candidate", "odd.py:Never", "--softcap", "7.5"], "cap 7.5, 30: it raised RuntimeError"),
         (["replay", "not json"], "not a case"),
         (["replay", "."], ". is a folder; give a file of cases"),
@@ -282,7 +291,7 @@ sys.exit(status)
 def test_every_command_runs_and_is_offered_what_exists():
     for name in COMMANDS:
         assert callable(importlib.import_module(f"invariance.commands.{name}").run)
-    assert (offered.DTYPES, offered.CAMPAIGNS, offered.TIERS) == (checkers.DTYPES, CAMPAIGNS, TIERS)
+    assert (offered.DTYPES, offered.CAMPAIGNS, offered.TIERS) == (DTYPES, CAMPAIGNS, TIERS)
 
 
 def test_a_cap_that_the_candidate_refuses_is_one_failure_and_says_in_which_laws(folder, capsys):
