@@ -26,17 +26,24 @@ def run(options: argparse.Namespace) -> int:
     except OSError as error:
         raise UsageError(f"--report {options.report}: {error.strerror or error}") from error
     except KeyboardInterrupt:
+        _show(campaign)
         kept = f"; --resume goes on from the pieces in {options.report}" if options.report else ""
         print(f"\nsoftcap-verify: interrupted{kept}", file=sys.stderr)
         return 130
+    _show(campaign)
+    for target in campaign.targets:
+        if target not in campaign.certificates and target not in campaign.failures:
+            print(f"nothing {campaign.name} · {target}: {_why_nothing(target, *options.shard)}")
+    return 0 if campaign.ok else 1
+
+
+def _show(campaign: Campaign) -> None:
+    """What is whole, and what failed."""
     for target in campaign.targets:
         if target in campaign.certificates:
             print(render(campaign.certificates[target]))
         for failure in campaign.failures.get(target, []):
             print(f"FAIL {campaign.name} · {target}: {failure}")
-        if target not in campaign.certificates and target not in campaign.failures:
-            print(f"nothing {campaign.name} · {target}: {_why_nothing(target, *options.shard)}")
-    return 0 if campaign.ok else 1
 
 
 def read(options: argparse.Namespace) -> Campaign:

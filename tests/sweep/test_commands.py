@@ -139,6 +139,23 @@ def test_an_interrupted_sweep_goes_on_where_it_stopped(
     assert (tmp_path / "forward-fp32-30.300of1024.cert.json").read_text() == document.dumps(whole)
 
 
+def test_an_interrupt_still_shows_what_is_whole(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    real = campaign.run_jobs
+
+    def interrupted(jobs: object, workers: int) -> object:
+        yield next(iter(real(jobs, workers=workers)))  # type: ignore[arg-type]  # as given
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(campaign, "run_jobs", interrupted)
+    assert run("sweep", "--candidate", CAST, "--softcap", 30, "--dtype", "fp16", "--jobs", 1) == 130
+    printed = capsys.readouterr()
+    assert "candidates.py:Cast · forward fp16" in printed.out
+    assert (printed.out.count("PASS"), printed.out.count("nothing")) == (1, 0)
+    assert printed.err == "\nsoftcap-verify: interrupted\n"
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
