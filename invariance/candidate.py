@@ -31,6 +31,8 @@ SHORT_NAMES = {
     "registry": "softcap.registry:registered",
 }
 
+INTERPRETED = "interpreted:"  # before any of them: a Triton kernel, judged on a CPU
+
 
 class CandidateNotLoadable(Exception):
     """The import path leads to nothing that can be judged; the message says what was tried."""
@@ -142,9 +144,12 @@ def load(spec: str, device: str = "cpu") -> Candidate:
     """The candidate that `spec` names.
 
     spec: `pkg.mod:attr`, `path/file.py:attr` (attr may be dotted, `Class.method` is the bound method of a
-    constructed object), a short name (see SHORT_NAMES) or a stable operator name of `softcap.registry`.
+    constructed object), a short name (see SHORT_NAMES) or a stable operator name of `softcap.registry`; behind
+    `interpreted:` its Triton kernels run in the interpreter.
     Raises CandidateNotLoadable with the reason and what exists.
     """
+    if spec.startswith(INTERPRETED):
+        return _interpreted(spec, device)
     path = SHORT_NAMES.get(spec) or _stable_names().get(spec) or spec
     source, _, attribute = path.partition(":")
     if not source or not attribute:
@@ -157,6 +162,21 @@ def load(spec: str, device: str = "cpu") -> Candidate:
         factory = _by_keyword(_attribute(module, attribute, spec)("final_logit_softcap", device))
         return Candidate(spec, factory, "operator", spec=spec, device=device)
     return replace(_adapt(display_name(spec), module, attribute), spec=spec, device=device)
+
+
+def _interpreted(spec: str, device: str) -> Candidate:
+    """The candidate behind the prefix, its Triton kernels run in the interpreter."""
+    if device != "cpu":
+        raise CandidateNotLoadable(f"candidate {spec!r}: the interpreter is for the CPU, not for {device}")
+    inner = load(spec.removeprefix(INTERPRETED), device)
+    strangers = _import("invariance.tiers.strangers", spec)
+    try:
+        factory = strangers.interpreted_stranger(inner.factory)
+    except strangers.OutOfSight as error:
+        raise CandidateNotLoadable(
+            f"candidate {spec!r}: the interpreter is not applicable: {error}"
+        ) from error
+    return replace(inner, name=display_name(spec), factory=factory, spec=spec)
 
 
 def display_name(spec: str) -> str:
@@ -221,7 +241,9 @@ def _attribute(owner: Any, dotted: str, spec: str) -> Any:
     for part in dotted.split("."):
         if not hasattr(owner, part):
             known = [name for name in dir(owner) if not name.startswith("_")]
-            where = spec.partition(":")[0] if isinstance(owner, ModuleType) else getattr(owner, "__name__", owner)
+            where = (
+                spec.partition(":")[0] if isinstance(owner, ModuleType) else getattr(owner, "__name__", owner)
+            )
             raise CandidateNotLoadable(
                 f"candidate {spec!r}: {where} has no {part!r}; it has {', '.join(known[:12]) or 'nothing'}"
             )

@@ -57,6 +57,7 @@ def describe(device: str, seed: int, probes: dict[str, dict[str, Any]]) -> dict[
                 "ran": probe["ran"],
                 "launched": probe.get("launched"),
                 "substitutions": probe.get("substitutions", []),
+                "code": probe.get("code", []),
             }
             for name, probe in sorted(probes.items())
         },

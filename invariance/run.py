@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from invariance import process
-from invariance.candidate import Candidate, CandidateNotLoadable, CandidateRaised, Map, load
+from invariance.candidate import INTERPRETED, Candidate, CandidateNotLoadable, CandidateRaised, Map, load
 from invariance.checkers import Law, NotApplicable, load_laws
 from invariance.judge import Judgement, Mismatch, judge
 from invariance.launched import kernels_launched
@@ -224,6 +224,7 @@ def probe(spec: str, device: str, caps: tuple[float | int, ...], dtypes: tuple[s
         "differentiable": any(_differentiable(candidate, cap, TORCH[dtype], device) for dtype in dtypes),
         "ran": _what_runs(candidate, cap),
         "substitutions": _substitutions(candidate, cap),
+        "code": _code(candidate) if candidate.spec.startswith(INTERPRETED) else [],
         "launched": None if device == "cpu" else kernels_launched(candidate, cap, dtypes[0], device),
     }
 
@@ -252,6 +253,12 @@ def _substitutions(candidate: Candidate, cap: float | int) -> list[str]:
         return [str(text) for text in getattr(candidate.factory(cap), "substitutions", ())]
     except Exception:  # noqa: BLE001 - its cells will say why
         return []
+
+
+def _code(candidate: Candidate) -> list[dict[str, Any]]:
+    """What the kernels of a candidate in the interpreter are compiled to: information, no verdict."""
+    known: list[dict[str, Any]] = process.resolve("invariance.tiers.strangers:code_of")(candidate.factory)
+    return known
 
 
 def _what_runs(candidate: Candidate, cap: float | int) -> str | None:

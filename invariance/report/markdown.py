@@ -204,6 +204,9 @@ def _provenance(report: dict[str, Any]) -> str:
         flat[f"backend of {name}"] = f"asked {backend['asked']}, ran {backend['ran']}"
         for number, text in enumerate(backend["substitutions"], 1):
             flat[f"substituted in {name}, {number}"] = text
+        for facts in backend.get("code", []):
+            told = ", ".join(f"{k} {v}" for k, v in facts.items() if k not in ("kernel", "target"))
+            flat[f"code of {name}, {facts['kernel']} for {facts['target']}, no verdict"] = told
         for pass_, kernels in (backend["launched"] or {}).items():
             flat[f"kernels launched by {name}, {pass_}"] = ", ".join(kernels) or "none"
     flat["settings"] = ", ".join(f"{k} {v}" for k, v in _settings(report).items() if v is not None)

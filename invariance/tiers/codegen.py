@@ -116,18 +116,18 @@ def inspect(
         "num_warps": num_warps or NUM_WARPS[gpu.backend],
         "enable_fp_fusion": enable_fp_fusion,
     }
-    asm, said = _compile(kernel, signature, gpu, values, options)
+    asm, said = compiled(kernel, signature, gpu, values, options)
     ttir, machine = asm["ttir"], asm["ptx" if gpu.backend == "cuda" else "amdgcn"]
     return Facts(
         target=target,
         precise_division="tt.precise_divf" in ttir and "arith.divf" not in ttir,
-        approximate_tanh=bool(re.search(r"tanh\.approx|fast_tanh", ttir + machine)),
+        approximate_tanh=approximates_tanh(ttir + machine),
         offsets_64bit=_wide(ttir),
         cap_is_runtime=signature.get(cap) == "fp32" and len(re.findall(rf"%{cap}\b", ttir)) > 1,
         variants_over_caps=_variants(kernel, signature, gpu, values, {cap: CAPS}),
         variants_over_lengths=_variants(kernel, signature, gpu, values, {"n": LENGTHS}),
-        vector_access=_vectorised(machine),
-        spills=_spills(asm, gpu),
+        vector_access=vectorised(machine),
+        spills=spilled(asm, gpu),
         said=said,
     )
 
@@ -140,7 +140,7 @@ def _type_of(parameter: Any, dtype: str) -> str:
     return "i64" if parameter.name == "n" else "fp32"
 
 
-def _compile(
+def compiled(
     kernel: Any,
     signature: Mapping[str, str],
     gpu: GPUTarget,
@@ -258,14 +258,22 @@ def _pointers(signature: Mapping[str, str]) -> dict[str, torch.Tensor]:
     }
 
 
-def _vectorised(machine: str) -> bool:
+def approximates_tanh(code: str) -> bool:
+    """Whether the hardware's approximate tanh, or a vendor's fast one, stands in the code."""
+    return bool(re.search(r"tanh\.approx|fast_tanh", code))
+
+
+def vectorised(machine: str) -> bool:
+    """Whether there are loads and stores of 8 bytes or more a thread."""
+
     def any_of(verb: str, amd: str) -> bool:
         return bool(re.search(rf"\b{verb}\.global\S*\.v[248]\b|\b(global|buffer)_{amd}_dwordx[24]", machine))
 
     return any_of("ld", "load") and any_of("st", "store")
 
 
-def _spills(asm: Any, gpu: GPUTarget) -> int:
+def spilled(asm: Any, gpu: GPUTarget) -> int:
+    """Bytes (NVIDIA) or registers (AMD) in local memory."""
     if gpu.backend == "hip":
         return sum(int(count) for count in re.findall(r"_spill_count:\s*(\d+)", asm["amdgcn"]))
     return _local_bytes(asm["cubin"])

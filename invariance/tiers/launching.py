@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import torch
 import triton.language as tl
 import triton.runtime.interpreter as triton_interpreter
 import triton.runtime.jit as triton_jit
@@ -20,16 +21,32 @@ _SCALARS = {
     "fp64": (np.float64, tl.float64), "fp32": (np.float32, tl.float32), "fp16": (np.float16, tl.float16),
     "i64": (np.int64, tl.int64), "i32": (np.int32, tl.int32),
 }  # fmt: skip
+_OPTIONS = ("num_warps", "num_stages", "num_ctas", "enable_fp_fusion")
+_POINTED = {
+    torch.float16: "fp16", torch.bfloat16: "bf16", torch.float32: "fp32", torch.float64: "fp64", torch.int8: "i8",
+    torch.int16: "i16", torch.int32: "i32", torch.int64: "i64", torch.uint8: "u8", torch.bool: "i1",
+}  # fmt: skip
 _rewritten: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
 
 
 @dataclass(frozen=True)
+class Variant:
+    """What a GPU would compile for a launch: the kernel, Triton's signature, the constants, the launch options."""
+
+    kernel: Any
+    signature: Mapping[str, str]
+    constants: Mapping[str, Any]
+    options: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
 class Launch:
-    """One launch that was interpreted: the kernel's name, the grid asked for, the programs that ran."""
+    """One launch, interpreted to its end or to its first fault: the kernel's name, the grid asked for, the programs."""
 
     kernel: str
     grid: tuple[int, int, int]
     programs: int
+    compiled_as: Variant | None = field(default=None, repr=False, compare=False)
 
 
 @dataclass
@@ -53,6 +70,9 @@ def execute(session: Session, kernel: Any, args: tuple[Any, ...], grid: Any, kwa
     sizes = tuple(grid(bound.arguments) if callable(grid) else grid)
     full = (*sizes, 1, 1)[:3]
     first = range(full[0]) if session.program_ids is None else session.program_ids
+    options = {name: kwargs[name] for name in _OPTIONS if name in kwargs}
+    variant = _variant(kernel, bound.arguments, options)
+    session.launches.append(Launch(kernel.fn.__name__, full, len(first) * full[1] * full[2], variant))
     function = rewrite(kernel, session)
     outer, session.extents = session.extents, []
     scope = triton_interpreter._patch_lang(function)
@@ -71,7 +91,25 @@ def execute(session: Session, kernel: Any, args: tuple[Any, ...], grid: Any, kwa
     finally:
         scope.restore()
         session.extents = outer
-    session.launches.append(Launch(kernel.fn.__name__, full, len(first) * full[1] * full[2]))
+
+
+def _variant(kernel: Any, arguments: Mapping[str, Any], options: Mapping[str, Any]) -> Variant:
+    signature = {p.name: _type(p, arguments[p.name]) for p in kernel.params}
+    constants = {name: arguments[name] for name, kind in signature.items() if kind == "constexpr"}
+    return Variant(kernel, signature, constants, options)
+
+
+def _type(parameter: Any, value: Any) -> str:
+    """The type of an argument in a signature, as Triton derives it at a launch."""
+    if parameter.is_constexpr or value is None:
+        return "constexpr"
+    if hasattr(value, "data_ptr"):
+        return f"*{_POINTED.get(value.dtype) or str(value.dtype).removeprefix('torch.')}"
+    if parameter.annotation_type:
+        return str(parameter.annotation_type)
+    if isinstance(value, bool):
+        return "i1"
+    return "fp32" if isinstance(value, float) else "i32" if -(2**31) <= value < 2**31 else "i64"
 
 
 def _argument(parameter: Any, value: Any, extents: list[Extent]) -> Any:

@@ -1,0 +1,76 @@
+"""Somebody else's Triton kernels: seen through one public call, run in the interpreter, compiled ahead of time.
+
+What is read off their code is information: an approximate division can be a right choice in another kernel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from invariance.process import in_one_line
+from invariance.tiers import codegen
+from invariance.tiers.interpreter import interpreted, interpreted_factory
+from invariance.tiers.launching import Launch
+
+# One target a vendor, as for the catalogue.
+TARGETS = ("sm_90", "gfx942")
+_CAP = 30.0
+
+
+class OutOfSight(Exception):
+    """No launch of a Triton kernel can be seen through the candidate's public call; the message says why."""
+
+
+def interpreted_stranger(factory: Callable[..., Any]) -> Callable[..., Any]:
+    """The factory, whose operators run in the interpreter; raises OutOfSight where nothing is launched in it."""
+    launches_of(factory)
+    return interpreted_factory(factory)
+
+
+def launches_of(factory: Callable[..., Any]) -> list[Launch]:
+    """What a forward and a backward on 1025 elements launch, each kernel once; raises OutOfSight."""
+    x = torch.linspace(-2.0, 2.0, 1025).requires_grad_()
+    try:
+        with interpreted() as session:
+            y = factory(_CAP)(x)
+            if isinstance(y, Tensor) and y.requires_grad:
+                y.sum().backward()  # type: ignore[no-untyped-call]  # torch's
+    except Exception as error:
+        if not session.launches:  # else it is seen, and its cells will say what it did
+            raise OutOfSight(f"called on a CPU tensor it raises {in_one_line(error)}") from error
+    if not session.launches:
+        raise OutOfSight("its call launches no Triton kernel")
+    return list({launch.kernel: launch for launch in session.launches}.values())
+
+
+def code_of(factory: Callable[..., Any]) -> list[dict[str, Any]]:
+    """For each kernel and target what its code is like, or why there is none; empty where nothing is seen."""
+    try:
+        launches = launches_of(factory)
+    except OutOfSight:
+        return []
+    return [_facts(launch, target) for launch in launches for target in TARGETS]
+
+
+def _facts(launch: Launch, target: str) -> dict[str, Any]:
+    gpu, seen = codegen.TARGETS[target], launch.compiled_as
+    assert seen is not None
+    # Fusion is what Triton does unless told; left open, it warns.
+    options = {"num_warps": codegen.NUM_WARPS[gpu.backend], "enable_fp_fusion": True, **seen.options}
+    facts: dict[str, Any] = {"kernel": launch.kernel, "target": target}
+    try:
+        asm, _ = codegen.compiled(seen.kernel, seen.signature, gpu, seen.constants, options)
+    except codegen.DoesNotCompile as error:
+        return {**facts, "does_not_compile": str(error)}
+    machine = asm["ptx" if gpu.backend == "cuda" else "amdgcn"]
+    return {
+        **facts,
+        "approximate_division": "arith.divf" in asm["ttir"],
+        "approximate_tanh": codegen.approximates_tanh(asm["ttir"] + machine),
+        "vector_access": codegen.vectorised(machine),
+        "spills": codegen.spilled(asm, gpu),
+    }
