@@ -124,7 +124,7 @@ def sweep(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--resume",
         action="store_true",
-        help="use the pieces that an interrupted run of the same, unchanged candidate left in --report DIR",
+        help="use the pieces that an interrupted run of the same, unchanged files left in --report DIR",
     )
     _whole(parser, "--jobs", "N", "child processes at a time (default: cores, one on a GPU)", 1)
     _seconds(parser, "--timeout", 600.0, "seconds that a piece of 2^26 inputs may take (default: 600)")

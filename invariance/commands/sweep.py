@@ -10,6 +10,7 @@ from invariance.candidate import CandidateNotLoadable, display_name
 from invariance.environment import NoSuchDevice, resolve_device
 from invariance.offered import DEFAULT_CAPS, DTYPES, SWEPT_PASSES
 from invariance.probing import probed
+from invariance.process import Job, run_job
 from invariance.sweep.campaign import Campaign, Target
 from invariance.sweep.text import render
 from invariance.usage import UsageError, flattened, progress, writable
@@ -77,6 +78,11 @@ def read(options: argparse.Namespace) -> Campaign:
         options.timeout,
         progress,
     )
+    if options.report is not None:
+        answer = run_job(
+            Job("invariance.sweep.work:source", {"spec": options.candidate, "device": device}, PATIENCE)
+        )
+        campaign.source = str(answer.value or "")
     if not found["differentiable"]:
         campaign.refuse("backward", NO_GRADIENT)
     return campaign

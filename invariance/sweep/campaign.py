@@ -45,7 +45,10 @@ class Target:
 
 @dataclass
 class Campaign:
-    """The state of one sweep: `certificates` that are whole, `failures` in words."""
+    """The state of one sweep: `certificates` that are whole, `failures` in words.
+
+    source: what the candidate is made of, see `work.source`; pieces of another source are no pieces of this sweep.
+    """
 
     spec: str
     name: str
@@ -57,6 +60,7 @@ class Campaign:
     workers: int = 1
     timeout: float = 600.0
     progress: Progress | None = None
+    source: str = ""
     certificates: dict[Target, Certificate] = field(default_factory=dict)
     failures: dict[Target, list[str]] = field(default_factory=dict)
     _parts: dict[Target, list[Certificate]] = field(default_factory=dict)
@@ -120,10 +124,12 @@ class Campaign:
     def _kept(self, target: Target, lo: int, hi: int) -> Certificate | None:
         """A piece that an earlier run left behind, if it is to be used."""
         path = self._piece_path(target, lo, hi)
-        if path is None or not path.is_file():
+        if path is None:
             return None
-        if not self.resume:
-            path.unlink()
+        for left in path.parent.glob(f"{_piece_name(target, lo, hi)}*"):
+            if not self.resume or left != path:
+                left.unlink()
+        if not path.is_file():
             return None
         try:
             part = document.read(path)
@@ -137,7 +143,7 @@ class Campaign:
     def _piece_path(self, target: Target, lo: int, hi: int) -> Path | None:
         if self.report is None:
             return None
-        return self.report / PIECES / f"{target.stem}.{lo:08x}-{hi - 1:08x}{document.SUFFIX}"
+        return self.report / PIECES / f"{_piece_name(target, lo, hi)}{self.source[:12]}{document.SUFFIX}"
 
     def _receive(self, outcome: Outcome) -> None:
         target = outcome.job.key
@@ -167,3 +173,7 @@ class Campaign:
                 piece.unlink(missing_ok=True)
         if not any(path.with_name(PIECES).glob("*")) and path.with_name(PIECES).is_dir():
             path.with_name(PIECES).rmdir()
+
+
+def _piece_name(target: Target, lo: int, hi: int) -> str:
+    return f"{target.stem}.{lo:08x}-{hi - 1:08x}."

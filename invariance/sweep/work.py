@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
+import sys
+from pathlib import Path
+
 from invariance import process
-from invariance.candidate import Candidate, CandidateRaised, load
+from invariance.candidate import SHORT_NAMES, Candidate, CandidateRaised, load
 from invariance.sweep.api import magnitudes
 from invariance.sweep.certificate import Certificate
 from invariance.sweep.comparison import Difference, differences
@@ -46,6 +50,18 @@ def first_differences(
         if (found := name(engine.subject.out_dtype)) != out_dtype:
             raise CandidateRaised(f"{spec} returned {found} here, and {out_dtype} where it was certified")
     return differences(a, b, ranges)
+
+
+def source(spec: str, device: str) -> str:
+    """A digest of the candidate's file and of what it has loaded from the same folder: another one, another kernel."""
+    _loaded(spec, device)
+    home = SHORT_NAMES.get(spec, spec).partition(":")[0]
+    module = sys.modules.get(home)
+    own = Path(home if module is None or module.__file__ is None else module.__file__).resolve()
+    names = {vars(m).get("__file__") for m in list(sys.modules.values()) if hasattr(m, "__dict__")}
+    loaded = {Path(file).resolve() for file in names if file}
+    files = sorted(path for path in loaded if path.parent == own.parent and path.is_file())
+    return hashlib.sha256(b"".join(path.read_bytes() for path in files)).hexdigest()
 
 
 def _loaded(spec: str, device: str) -> Candidate:

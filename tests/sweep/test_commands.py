@@ -272,3 +272,42 @@ def test_after_a_piece_that_failed_the_others_of_its_kind_are_not_tried(
         "magnitudes 0x41200000 to 0x412fffff: ArithmeticError: eleven",
         "pieces that were not tried: 1",
     ]
+
+
+def test_the_pieces_of_another_source_are_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The candidate's neighbour changes between the interrupt and --resume: no certificate of two kernels."""
+    monkeypatch.setitem(campaign.PIECE, "cpu", 1 << 20)
+    monkeypatch.chdir(tmp_path)
+    kernel = "from constants import ONE\ndef f(x, cap):\n    return ONE * (cap * (x.float() / cap).tanh())\n"
+    (tmp_path / "kernel.py").write_text(kernel)
+    (tmp_path / "constants.py").write_text("ONE = 1\n")
+    asked = (
+        "sweep",
+        "--candidate",
+        "kernel.py:f",
+        "--softcap",
+        30,
+        "--dtype",
+        "fp32",
+        "--pass",
+        "forward",
+        "--jobs",
+        1,
+    )
+    asked += ("--shard", "300/1024", "--report", "out")
+    real, seen = campaign.run_jobs, []
+
+    def interrupted(jobs: object, workers: int) -> object:
+        for outcome in real(jobs, workers=workers):  # type: ignore[arg-type]  # as given
+            seen.append(outcome.job.kwargs["lo"])
+            yield outcome
+            if len(seen) == 1:
+                raise KeyboardInterrupt
+
+    monkeypatch.setattr(campaign, "run_jobs", interrupted)
+    assert run(*asked) == 130
+    assert len(list(Path("out/pieces").iterdir())) == 1
+    (tmp_path / "constants.py").write_text("ONE = 1.5\n")
+    assert run(*asked, "--resume") == 1
+    assert seen == [seen[0], seen[0], seen[0] + (1 << 20)]
+    assert [path.name for path in Path("out").iterdir()] == ["forward-fp32-30.300of1024.cert.json"]
