@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from invariance import process
-from invariance.candidate import SHORT_NAMES, Candidate, CandidateRaised, load
+from invariance.candidate import INTERPRETED, SHORT_NAMES, Candidate, CandidateRaised, load
 from invariance.sweep.api import magnitudes
 from invariance.sweep.certificate import Certificate
 from invariance.sweep.comparison import Difference, differences
@@ -55,7 +55,7 @@ def first_differences(
 def source(spec: str, device: str) -> str:
     """A digest of the candidate's file and of what it has loaded from the same folder: another one, another kernel."""
     _loaded(spec, device)
-    home = SHORT_NAMES.get(spec, spec).partition(":")[0]
+    home = SHORT_NAMES.get(spec, spec).removeprefix(INTERPRETED).partition(":")[0]
     module = sys.modules.get(home)
     own = Path(home if module is None or module.__file__ is None else module.__file__).resolve()
     names = {vars(m).get("__file__") for m in list(sys.modules.values()) if hasattr(m, "__dict__")}

@@ -9,7 +9,7 @@ import pytest
 
 from invariance.candidate import load
 from invariance.cli import main
-from invariance.sweep import campaign, document
+from invariance.sweep import campaign, document, work
 from invariance.sweep.api import certify_16bit, sweep
 
 FILE = Path(__file__).with_name("candidates.py")
@@ -311,3 +311,9 @@ def test_the_pieces_of_another_source_are_not_used(tmp_path: Path, monkeypatch: 
     assert run(*asked, "--resume") == 1
     assert seen == [seen[0], seen[0], seen[0] + (1 << 20)]
     assert [path.name for path in Path("out").iterdir()] == ["forward-fp32-30.300of1024.cert.json"]
+
+
+def test_an_interpreted_kernel_has_the_source_of_its_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    own = work.source(CAST, "cpu")
+    monkeypatch.setattr(work, "_loaded", lambda *_: None)  # it has no Triton kernel
+    assert work.source(f"interpreted:{CAST}", "cpu") == own != work.source("native", "cpu")
