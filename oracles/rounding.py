@@ -37,8 +37,11 @@ def round_exact(value: Fraction, dtype: torch.dtype, side: int = 0) -> float:
 
 
 def to_bits(t: Tensor) -> Tensor:
-    """The encodings of a floating-point tensor: int16, int32 or int64 of its width, same shape."""
-    return t.detach().contiguous().view(_BITS[t.element_size()])
+    """The encodings of a floating-point tensor: int16, int32 or int64 of its width, same shape.
+
+    Of its values: a tensor whose negation is one bit of the whole (`is_neg()`) is negated first.
+    """
+    return t.detach().resolve_neg().contiguous().view(_BITS[t.element_size()])
 
 
 def from_bits(bits: Tensor, dtype: torch.dtype) -> Tensor:

@@ -114,4 +114,4 @@ def from_bits(bits: Tensor, dtype: str) -> Tensor:
 def to_bits(tensor: Tensor) -> Tensor:
     """The patterns of a tensor of a known dtype, as int64 from 0 to 2^width - 1; same shape."""
     form = FORMATS[name(tensor.dtype)]
-    return tensor.detach().contiguous().view(form.integer).to(torch.int64) & ((1 << form.width) - 1)
+    return tensor.detach().resolve_neg().contiguous().view(form.integer).to(torch.int64) & ((1 << form.width) - 1)

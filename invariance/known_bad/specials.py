@@ -21,7 +21,7 @@ def nan_to_zero(softcap: float) -> Kernel:
     return Kernel(softcap, lambda x, c: torch.nan_to_num(capped(x, c), nan=0.0))
 
 
-@wrong(bugs=(11, 21, 23, 25), must={"cap_used", "special_values"})
+@wrong(bugs=(11, 21, 23, 25), must={"bound", "cap_used", "exact_value", "special_values"})
 def infinity_kept(softcap: float) -> Kernel:
     """Masked logits pass uncapped: ±inf stays ±inf."""
     return Kernel(softcap, lambda x, c: torch.where(x.isinf(), x.float(), capped(x, c)))

@@ -156,3 +156,9 @@ def test_neighbours(dtype: torch.dtype) -> None:
     assert up[8].isnan()
     assert neighbour(t, -1)[7].item() == -math.inf
     assert torch.equal(to_bits(neighbour(t, 0)), to_bits(t))
+
+
+def test_the_encodings_are_those_of_the_values_also_where_a_bit_negates_them() -> None:
+    lazy = torch.complex(torch.zeros(3), torch.tensor([-1.0, 0.0, 2.0])).conj().imag
+    assert lazy.is_neg()
+    assert torch.equal(to_bits(lazy), to_bits(torch.tensor([1.0, -0.0, -2.0])))
