@@ -2,13 +2,8 @@
 
 A program computes one block of contiguous elements.  A block that lies wholly inside the tensor takes
 unmasked accesses, which the compiler vectorises whatever ``n`` is; only the last, partial block is masked.
-So nothing has to be specialised on ``n``, and there is one compiled variant per dtype and pointer alignment.
-
-The same variant also computes pieces of a block, an eighth (one element a thread) or, forward, a half: a grid that is
-large enough for them asks for them.  A thread's tanhs come one after the other, so that a row which leaves the
-machine idle is done sooner in pieces (1025 elements in a CUDA graph on an H200: 1.31 us in eighths, 1.87 in
-blocks, 1.2 without arithmetic); but starting a program takes the device 0.6 ns, so that 262144 elements take
-2.5 us in eighths, 2.3 in blocks, and 1.9 as blocks of half the size did when they were measured alone.
+So nothing has to be specialised on ``n``, and there is one compiled variant per dtype, pointer alignment and
+size of block.
 """
 
 # Triton ships no types, and its compiler reads the annotations that stand here.
@@ -26,24 +21,27 @@ from triton.language.extra import libdevice
 BLOCK = 1024
 
 _SCALE = tl.constexpr(2.0**64)
+_SCALE_OF_LARGE = tl.constexpr(2.0**-4)
+_LARGE = tl.constexpr(2.0**60)
 _LIMIT = tl.constexpr(2.0**100)
 
 
 @functools.lru_cache(maxsize=64)
-def negative_reciprocal(softcap: float) -> float:
-    """``-1 / (2**64 * c)`` for the cap ``c``, which becomes FP32 at the launch; 0 where ``div_rn`` is to divide.
+def negative_reciprocal(softcap: float) -> float | None:
+    """``-1 / (s * c)`` for the cap ``c`` and the scale ``s`` of ``_quotient``, which becomes FP32 at the launch.
 
-    ``-1 / (2**64 * c)`` in FP64 is rounded to FP32 as the exact value would be (53 >= 2 * 24 + 2 digits).
-    The bounds are those of ``_quotient``.  On HIP it is 0: tanh keeps subnormal quotients there.
+    The FP64 quotient is rounded to FP32 as the exact value would be (53 >= 2 * 24 + 2 digits).  On HIP it is
+    None: tanh keeps subnormal quotients there, and only a division gets their last bit right.
     """
-    if 2.0**-40 <= softcap <= 2.0**60 and torch.version.hip is None:
-        return -1.0 / (softcap * 2.0**64)
-    return 0.0
+    if torch.version.hip is not None:
+        return None
+    scale: float = (_SCALE if softcap <= _LARGE.value else _SCALE_OF_LARGE).value
+    return -1.0 / (softcap * scale)
 
 
 @triton.jit
 def _quotient(x, c, reciprocal):
-    """``div_rn(x, c)``; with ``reciprocal`` (see ``negative_reciprocal``) without its branch for each element.
+    """``div_rn(x, c)``; with ``reciprocal`` the same but for subnormal results, which tanh flushes on CUDA.
 
     ``/`` is an approximate division (up to 2 ulp) on NVIDIA.  ``div_rn`` compiles to a reciprocal of c, a
     range check and a branch per element: 31.7 us for 64 rows of 262144 in BF16 on an H200, where this form
@@ -52,18 +50,19 @@ def _quotient(x, c, reciprocal):
     With ``r = RN(1 / c)``, ``q = RN(x * r)`` is within 1.5 ulp of x / c, and ``RN(q + RN(x - q * c) * r)`` is
     RN(x / c): before its last rounding it is off by less than 7 * 2**-25 ulp, and for every pair of
     significands whose quotient lies within 8 * 2**-25 ulp of a midpoint, 46 million in all, it has been
-    computed and compared (tests/softcap/test_quotient.py does so again for some caps).  For c in
-    [2**-40, 2**60] the factor 2**64 keeps each product and remainder normal where x is tiny.  It overflows
-    for x from 2**64 on, and the clamp keeps inf - inf out of it: tanh is 1 there, as of any large number.
-    Zeros keep their sign, for the remainder is the negative one.  Where x / c is subnormal the result may be
-    another subnormal of its sign; CUDA's tanh flushes all of them to the same zero.
+    computed and compared (tests/softcap/test_quotient.py does so again for some caps).  The power of two s
+    keeps 1 / (s * c) normal, and the remainder exact wherever x / c is normal: it is a multiple of
+    2**-46 * s * x, and s * x is at least 2**-85 up to c = 2**60 and 2**-70 above.  Where s * x or x / c
+    overflows, the clamp keeps inf - inf out of it: tanh is 1 there, as of any large number.  Zeros keep their
+    sign, for the remainder is the negative one.
     """
-    if reciprocal != 0.0:
-        scaled = x * -_SCALE
-        q = tl.clamp(scaled * reciprocal, -_LIMIT, _LIMIT)
-        z = tl.fma(tl.fma(q, c * _SCALE, scaled), reciprocal, q)
-    else:
+    if reciprocal is None:
         z = tl.div_rn(x, c)
+    else:
+        scale = tl.where(c <= _LARGE, _SCALE, _SCALE_OF_LARGE)
+        scaled = x * -scale
+        q = tl.clamp(scaled * reciprocal, -_LIMIT, _LIMIT)
+        z = tl.fma(tl.fma(q, c * scale, scaled), reciprocal, q)
     return z
 
 
@@ -80,8 +79,16 @@ def _gradient(x, grad_y, c, reciprocal):
     return grad_y * (1.0 - t * t)
 
 
-@triton.jit
-def _forward_block(x_ptr, y_ptr, c, reciprocal, n, start, BLOCK: tl.constexpr):
+@triton.jit(do_not_specialize=["n"])
+def softcap_forward_kernel(
+    x_ptr, y_ptr, softcap: tl.float32, n: tl.int64, BLOCK: tl.constexpr, reciprocal=None
+):
+    """``y = c * tanh(x / c)``: x in FP16, BF16 or FP32, y in FP32, both contiguous with ``n`` elements.
+
+    ``reciprocal``: that of the cap, see ``negative_reciprocal``; None to divide.
+    """
+    c = tl.cast(softcap, tl.float32)  # Inductor hands Python floats over as FP64
+    start = tl.program_id(0).to(tl.int64) * BLOCK  # int64 before the product: 2**31 elements and more
     # Four elements an access, whatever the dtype: eight BF16 ones would take the way to FP32 through shared memory.
     offsets = tl.max_contiguous(start + tl.arange(0, BLOCK), 4)
     if start + BLOCK <= n:
@@ -94,28 +101,12 @@ def _forward_block(x_ptr, y_ptr, c, reciprocal, n, start, BLOCK: tl.constexpr):
 
 
 @triton.jit(do_not_specialize=["n"])
-def softcap_forward_kernel(
-    x_ptr, y_ptr, softcap: tl.float32, n: tl.int64, BLOCK: tl.constexpr, reciprocal: tl.float32 = 0.0
+def softcap_backward_kernel(
+    x_ptr, grad_y_ptr, grad_x_ptr, softcap: tl.float32, n: tl.int64, BLOCK: tl.constexpr, reciprocal=None
 ):
-    """``y = c * tanh(x / c)``: x in FP16, BF16 or FP32, y in FP32, both contiguous with ``n`` elements.
-
-    The grid covers ``n`` elements in eighths of a block, in halves, or in blocks.
-    """
-    c = tl.cast(softcap, tl.float32)  # Inductor hands Python floats over as FP64
-    programs = tl.num_programs(0).to(tl.int64)
-    if programs * (BLOCK // 8) >= n:
-        eighth = tl.program_id(0).to(tl.int64) * (BLOCK // 8)
-        _forward_block(x_ptr, y_ptr, c, reciprocal, n, eighth, BLOCK // 8)
-    elif programs * (BLOCK // 2) >= n:
-        half = tl.program_id(0).to(tl.int64) * (BLOCK // 2)
-        _forward_block(x_ptr, y_ptr, c, reciprocal, n, half, BLOCK // 2)
-    else:
-        start = tl.program_id(0).to(tl.int64) * BLOCK  # int64 before the product: 2**31 elements and more
-        _forward_block(x_ptr, y_ptr, c, reciprocal, n, start, BLOCK)
-
-
-@triton.jit
-def _backward_block(x_ptr, grad_y_ptr, grad_x_ptr, c, reciprocal, n, start, BLOCK: tl.constexpr):
+    """``grad_x = grad_y * (1 - tanh(x / c) ** 2)`` in FP32, cast once to the dtype of x; all contiguous."""
+    c = tl.cast(softcap, tl.float32)
+    start = tl.program_id(0).to(tl.int64) * BLOCK
     offsets = tl.max_contiguous(start + tl.arange(0, BLOCK), 4)
     if start + BLOCK <= n:
         x = tl.load(x_ptr + offsets)
@@ -128,27 +119,3 @@ def _backward_block(x_ptr, grad_y_ptr, grad_x_ptr, c, reciprocal, n, start, BLOC
         grad_y = tl.load(grad_y_ptr + offsets, mask=mask, other=0.0)
         grad_x = _gradient(x, grad_y, c, reciprocal)
         tl.store(grad_x_ptr + offsets, grad_x.to(grad_x_ptr.dtype.element_ty), mask=mask)
-
-
-@triton.jit(do_not_specialize=["n"])
-def softcap_backward_kernel(
-    x_ptr,
-    grad_y_ptr,
-    grad_x_ptr,
-    softcap: tl.float32,
-    n: tl.int64,
-    BLOCK: tl.constexpr,
-    reciprocal: tl.float32 = 0.0,
-):
-    """``grad_x = grad_y * (1 - tanh(x / c) ** 2)`` in FP32, cast once to the dtype of x; all contiguous.
-
-    The grid covers ``n`` elements in eighths of a block or in blocks.
-    """
-    c = tl.cast(softcap, tl.float32)
-    # No halves: with them every path takes 56 registers and not 40, and fewer programs run at once.
-    if tl.num_programs(0).to(tl.int64) * (BLOCK // 8) >= n:
-        eighth = tl.program_id(0).to(tl.int64) * (BLOCK // 8)
-        _backward_block(x_ptr, grad_y_ptr, grad_x_ptr, c, reciprocal, n, eighth, BLOCK // 8)
-    else:
-        start = tl.program_id(0).to(tl.int64) * BLOCK
-        _backward_block(x_ptr, grad_y_ptr, grad_x_ptr, c, reciprocal, n, start, BLOCK)

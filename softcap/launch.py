@@ -18,10 +18,6 @@ from triton.runtime import driver
 
 from softcap.kernels import negative_reciprocal
 
-# Elements up to which a tensor is computed in pieces of a block, and in eighths of one: see the kernels.
-SMALL = 1 << 18
-TINY = 1 << 16
-
 # On HIP, Triton specialises pointers also on storages up to 2 GiB: larger ones never meet a remembered
 # variant.
 _IS_HIP = torch.version.hip is not None
@@ -34,33 +30,37 @@ class Launcher:
     """Launches ``kernel(*tensors, softcap, n, BLOCK, reciprocal)`` on the current device and stream.
 
     The first tensor's dtype decides the other dtypes.  ``variants`` holds the compiled kernels by traits.
-    ``pieces``: into how many a block is cut between ``TINY`` and ``SMALL`` elements.
     """
 
-    def __init__(self, kernel: Any, block: int, pieces: int = 1, **options: int | bool) -> None:
+    def __init__(self, kernel: Any, block: int, **options: int | bool) -> None:
         self.kernel = kernel
         self.block = block
-        self.pieces = pieces
         self.options = options
         self.variants: dict[tuple[object, ...], Any] = {}
 
-    def __call__(self, tensors: tuple[Tensor, ...], softcap: float, n: int) -> None:
-        """Launch over ``n >= 1`` elements of tensors that are contiguous and on the current device."""
-        size = self.block // (1 if n > SMALL else self.pieces if n > TINY else 8)
-        blocks = -(-n // size)
+    def __call__(self, tensors: tuple[Tensor, ...], softcap: float, n: int, switched: bool = False) -> None:
+        """Launch over ``n`` elements of tensors that are contiguous and on one device, ``switched`` to or not."""
+        if n == 0:
+            return None
+        first = tensors[0]
+        device = first.get_device()
+        if not switched and device != torch.cuda.current_device():
+            with torch.cuda.device(first.device):
+                return self(tensors, softcap, n, switched=True)
+        blocks = -(-n // self.block)
         reciprocal = negative_reciprocal(softcap)
         pointers = [tensor.data_ptr() for tensor in tensors]
-        key = (tensors[0].get_device(), tensors[0].dtype, *[pointer & 15 for pointer in pointers])
+        key = (device, first.dtype, *[pointer & 15 for pointer in pointers])
         compiled = self.variants.get(key)
         if compiled is None or not self._ordinary(tensors):
             launch = self.kernel[(blocks,)]
-            launched = launch(*tensors, softcap, n, BLOCK=self.block, reciprocal=reciprocal, **self.options)
-            self._remember(key, launched, tensors)
-            return
-        stream = driver.active.get_current_stream(key[0])
+            options = {"BLOCK": self.block, "reciprocal": reciprocal, **self.options}
+            return self._remember(key, launch(*tensors, softcap, n, **options), tensors)
+        stream = driver.active.get_current_stream(device)
         function, metadata = compiled.function, compiled.packed_metadata
         arguments = (*pointers, softcap, n, self.block, reciprocal)
         compiled.run(blocks, 1, 1, stream, function, metadata, None, None, None, *arguments)
+        return None
 
     def _ordinary(self, tensors: tuple[Tensor, ...]) -> bool:
         """No profiler or test has hooked into the launch, and no trait is left that the key does not hold."""

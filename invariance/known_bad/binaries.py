@@ -6,7 +6,7 @@ from typing import Any
 
 from invariance.known_bad.edited import edited_operator
 from invariance.known_bad.edits import Edit
-from invariance.known_bad.entry import ANY, good, wrong
+from invariance.known_bad.entry import good, wrong
 
 _FORWARD = "return c * libdevice.tanh(_quotient(x.to(tl.float32), c, reciprocal))"
 _BACKWARD = "t = libdevice.tanh(_quotient(x.to(tl.float32), c, reciprocal))"
@@ -96,7 +96,8 @@ def does_not_compile(softcap: float) -> Any:
     return edited_operator("does_not_compile", softcap, edit)
 
 
-@wrong(bugs=(72,), must={"alignment"}, may=ANY, tier="device")
+# Each fault ends the device's context and a process; other laws would only meet it too. It takes a whole block.
+@wrong(bugs=(72,), must={"alignment"}, laws=("alignment",), tier="device", elements=2100)
 def alignment_not_in_the_key(softcap: float) -> Any:
     """A kernel compiled for aligned pointers is launched on others: its vector loads fault."""
     return edited_operator(
@@ -115,8 +116,8 @@ def alignment_not_in_the_key(softcap: float) -> Any:
 def always_the_default_stream(softcap: float) -> Any:
     """Remembered kernels are launched on the default stream, whatever stream is current, unless it is captured."""
     edit = Edit(
-        "stream = driver.active.get_current_stream(key[0])",
-        "stream = driver.active.get_current_stream(key[0]) if torch.cuda.is_current_stream_capturing() else 0",
+        "stream = driver.active.get_current_stream(device)",
+        "stream = driver.active.get_current_stream(device) if torch.cuda.is_current_stream_capturing() else 0",
         "launch",
     )
     return edited_operator("always_the_default_stream", softcap, edit)
@@ -126,8 +127,8 @@ def always_the_default_stream(softcap: float) -> Any:
 def waits_for_the_device(softcap: float) -> Any:
     """Every launch waits for the device, as a forgotten debugging aid does."""
     edit = Edit(
-        "        blocks = -(-n // size)\n",
-        "        torch.cuda.synchronize()\n        blocks = -(-n // size)\n",
+        "        blocks = -(-n // self.block)\n",
+        "        torch.cuda.synchronize()\n        blocks = -(-n // self.block)\n",
         "launch",
     )
     return edited_operator("waits_for_the_device", softcap, edit)
@@ -137,26 +138,27 @@ def waits_for_the_device(softcap: float) -> Any:
 def waits_outside_a_capture(softcap: float) -> Any:
     """Every launch waits for the device, except while a graph is captured."""
     edit = Edit(
-        "        blocks = -(-n // size)\n",
+        "        blocks = -(-n // self.block)\n",
         "        if not torch.cuda.is_current_stream_capturing():\n            torch.cuda.synchronize()\n"
-        "        blocks = -(-n // size)\n",
+        "        blocks = -(-n // self.block)\n",
         "launch",
     )
     return edited_operator("waits_outside_a_capture", softcap, edit)
 
 
-@wrong(bugs=(92,), must={"graph_replay"}, tier="device")
+# Shown from two blocks on, by memory that held something else before.
+@wrong(bugs=(92,), must={"graph_replay"}, tier="device", elements=2100)
 def wrong_while_captured(softcap: float) -> Any:
     """While a graph is captured the launcher records half of the blocks."""
     edit = Edit(
-        "        blocks = -(-n // size)\n",
-        "        blocks = -(-n // size)\n"
+        "        blocks = -(-n // self.block)\n",
+        "        blocks = -(-n // self.block)\n"
         "        blocks = (blocks + 1) // 2 if torch.cuda.is_current_stream_capturing() else blocks\n",
         "launch",
     )
     # With pieces the kernels would see a grid of blocks, which covers everything again.
     return edited_operator(
-        "wrong_while_captured", softcap, Edit("SMALL = 1 << 18", "SMALL = 0", "launch"), edit
+        "wrong_while_captured", softcap, Edit("SMALL = 1 << 18", "SMALL = 0", "triton_op"), edit
     )
 
 
@@ -194,8 +196,9 @@ def shipped_kernels(softcap: float) -> Any:
 
 @good(tier="interpreter")
 def smaller_blocks(softcap: float) -> Any:
-    """256 elements a program."""
-    return edited_operator("smaller_blocks", softcap, Edit("BLOCK = 1024", "BLOCK = 256"))
+    """256 elements a program, and 64 where there are few."""
+    edits = Edit("BLOCK = 1024", "BLOCK = 256"), Edit("SMALL_BLOCK = 512", "SMALL_BLOCK = 64", "triton_op")
+    return edited_operator("smaller_blocks", softcap, *edits)
 
 
 @good(tier="codegen")

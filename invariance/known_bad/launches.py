@@ -17,10 +17,8 @@ _FORWARD_START = Edit(
 _BACKWARD_START = Edit(
     "start = tl.program_id(0).to(tl.int64) * BLOCK\n", "start = tl.program_id(0) * BLOCK\n"
 )
-# A grid too short for pieces is one of blocks to the kernels, and covers everything again.
-_NO_PIECES = Edit("SMALL = 1 << 18", "SMALL = 0", "launch")
 # The kernels divide by the cap that they read, and get no reciprocal of the true one.
-_DIVIDING = Edit("reciprocal = negative_reciprocal(softcap)", "reciprocal = 0.0", "launch")
+_DIVIDING = Edit("reciprocal = negative_reciprocal(softcap)", "reciprocal = None", "launch")
 
 
 @wrong(bugs=(74, 75), must={"beyond_int32"}, tier="interpreter")
@@ -64,6 +62,7 @@ def load_mask_missing(softcap: float) -> Any:
     must={
         "autograd_gradients",
         "beyond_int32",
+        "cap_used",
         "changed_in_place",
         "empty_and_scalar",
         "freed_memory",
@@ -87,6 +86,7 @@ def gradient_load_mask_missing(softcap: float) -> Any:
     must={
         "autograd_gradients",
         "beyond_int32",
+        "cap_used",
         "changed_in_place",
         "empty_and_scalar",
         "freed_memory",
@@ -141,8 +141,8 @@ def mask_one_too_short(softcap: float) -> Any:
 @wrong(bugs=(28, 59), must={"freed_memory"}, may=ANY, tier="interpreter", elements=1200)
 def grid_one_short(softcap: float) -> Any:
     """The grid is rounded down, and the last partial block is never computed."""
-    edit = Edit("blocks = -(-n // size)", "blocks = max(1, n // size)", "launch")
-    return edited_operator("grid_one_short", softcap, _NO_PIECES, edit)
+    edit = Edit("blocks = -(-n // self.block)", "blocks = max(1, n // self.block)", "launch")
+    return edited_operator("grid_one_short", softcap, edit)
 
 
 @wrong(bugs=(7, 13), must={"cap_used"}, tier="interpreter")
@@ -214,8 +214,8 @@ def input_read_flat(softcap: float) -> Any:
 def output_in_place(softcap: float) -> Any:
     """An FP32 input is its own output."""
     edit = Edit(
-        "y = torch.empty_like(x, dtype=torch.float32, memory_format=torch.contiguous_format)\n    _launch",
-        "y = x.detach() if x.dtype == torch.float32 else torch.empty_like(x, dtype=torch.float32)\n    _launch",
+        "y = torch.empty_like(x, dtype=torch.float32, memory_format=torch.contiguous_format)\n    n",
+        "y = x.detach() if x.dtype == torch.float32 else torch.empty_like(x, dtype=torch.float32)\n    n",
         "triton_op",
     )
     return edited_operator("output_in_place", softcap, edit)

@@ -40,6 +40,9 @@ NUM_WARPS: Mapping[str, int] = {"cuda": 4, "hip": 2}
 CAPS = (1.0, 16.0, 20.0, 30.0, 50.0, 7.3, 2.0**-40)
 LENGTHS = (1, 15, 16, 1024, 1025, 2**31 - 1, 2**31, 2**40)
 
+AS_LAUNCHED: Mapping[str, Mapping[str, Any]] = {"cuda": {}, "hip": {"reciprocal": None}}
+"""Arguments of the house's kernels that are constants at the launch, by backend: on HIP they divide by the cap."""
+
 _SAID = 300  # characters kept of what a compiler says: the last ones, where the reason stands
 
 _TORCH = {"fp16": torch.float16, "bf16": torch.bfloat16, "fp32": torch.float32}
@@ -49,7 +52,7 @@ _TORCH = {"fp16": torch.float16, "bf16": torch.bfloat16, "fp32": torch.float32}
 class Facts:
     """What one kernel was compiled to for one target.
 
-    ``precise_division``: there is an IEEE division and no approximate one.  ``offsets_64bit``: every block
+    ``precise_division``: there is no approximate division.  ``offsets_64bit``: every block
     of pointers is moved by int64 offsets and no product is computed in int32.  ``cap_is_runtime``: the cap
     is an FP32 argument that the code uses.  ``variants_over_caps``, ``variants_over_lengths``: compiled
     variants that Triton would make over ``CAPS`` and ``LENGTHS``, everything else equal.
@@ -111,7 +114,9 @@ def inspect(
     if target not in TARGETS:
         raise ValueError(f"unknown target {target!r}; known: {', '.join(TARGETS)}")
     gpu = TARGETS[target]
-    values = {"BLOCK": 1024, cap: 30.0, **(constexprs or {})}
+    given = {**AS_LAUNCHED[gpu.backend], **(constexprs or {})}
+    values = {"BLOCK": 1024, cap: 30.0, **given}
+    signature = {name: "constexpr" if name in given else type_ for name, type_ in signature.items()}
     options = {
         "num_warps": num_warps or NUM_WARPS[gpu.backend],
         "enable_fp_fusion": enable_fp_fusion,
@@ -120,7 +125,7 @@ def inspect(
     ttir, machine = asm["ttir"], asm["ptx" if gpu.backend == "cuda" else "amdgcn"]
     return Facts(
         target=target,
-        precise_division="tt.precise_divf" in ttir and "arith.divf" not in ttir,
+        precise_division="arith.divf" not in ttir,
         approximate_tanh=approximates_tanh(ttir + machine),
         offsets_64bit=_wide(ttir),
         cap_is_runtime=signature.get(cap) == "fp32" and len(re.findall(rf"%{cap}\b", ttir)) > 1,

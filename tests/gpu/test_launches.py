@@ -17,7 +17,8 @@ from softcap.kernels import softcap_backward_kernel, softcap_forward_kernel
 pytestmark = pytest.mark.gpu
 
 CAPS = (20, 30, 30.0, 7.3, 1, 0.125, 65536.0)
-SIZES = (1, 15, 16, 17, 1024, 1025, 4096, 65536, 65537, 262144, 262145)
+SIZES = (1, 15, 16, 17, 1024, 1025, 4096, 65536, 65537, triton_op.SMALL)
+LARGE_SIZES = (triton_op.SMALL + 1, 1 << 19, 3_000_001)
 DTYPES = (torch.float16, torch.bfloat16, torch.float32)
 
 
@@ -36,13 +37,17 @@ def run(cap: float, x: Tensor) -> None:
 def fresh_caches(monkeypatch: pytest.MonkeyPatch) -> None:
     for kernel in (softcap_forward_kernel, softcap_backward_kernel):
         monkeypatch.setattr(kernel, "device_caches", type(kernel.device_caches)(kernel.create_binder))
-    for launcher in (triton_op._forward_launcher, triton_op._backward_launcher):
-        monkeypatch.setattr(launcher, "variants", {})
+    for name in ("_small_forward", "_small_backward", "_forward_launcher", "_backward_launcher"):
+        monkeypatch.setattr(getattr(triton_op, name), "variants", {})
 
 
-def test_one_variant_per_dtype_whatever_the_cap_and_the_size(fresh_caches: None) -> None:
+@pytest.mark.parametrize("sizes", [SIZES, LARGE_SIZES])
+def test_one_variant_per_dtype_whatever_the_cap_and_the_size(
+    sizes: tuple[int, ...], fresh_caches: None
+) -> None:
+    """Tensors of up to SMALL elements and larger ones are computed in blocks of different size: one variant each."""
     for dtype in DTYPES:
-        for size in SIZES:
+        for size in sizes:
             for cap in CAPS:
                 run(cap, torch.ones(size, device="cuda", dtype=dtype))
     assert compiled_variants(softcap_forward_kernel) == len(DTYPES)

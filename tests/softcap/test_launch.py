@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -42,6 +43,7 @@ class Kernel:
 @pytest.fixture
 def compiled(monkeypatch: pytest.MonkeyPatch) -> Compiled:
     active = SimpleNamespace(get_current_stream=lambda device: f"stream of {device}")
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: -1)
     monkeypatch.setattr(launch, "driver", SimpleNamespace(active=active))
     return Compiled()
 
@@ -57,30 +59,42 @@ def test_the_second_launch_goes_through_the_compiled_object(compiled: Compiled) 
     launcher((x, y), 20.0, 20)
     launcher((x, y), 30.0, 17)
     options = {"BLOCK": 8, "reciprocal": -1 / (20 * 2.0**64), "num_warps": 4}
-    assert kernel.launches == [((20,), (x, y, 20.0, 20), options)]
+    assert kernel.launches == [((3,), (x, y, 20.0, 20), options)]
     pointers = (x.data_ptr(), y.data_ptr())
     assert compiled.runs == [
-        (17, 1, 1, "stream of -1", "function", "metadata", None, None, None, *pointers, 30.0, 17, 8,
+        (3, 1, 1, "stream of -1", "function", "metadata", None, None, None, *pointers, 30.0, 17, 8,
          -1 / (30 * 2.0**64))
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("n", "programs"),
-    [
-        (1, 1),
-        (8, 1),
-        (9, 2),
-        (launch.TINY, launch.TINY // 8),
-        (launch.TINY + 1, launch.TINY // 32 + 1),
-        (launch.SMALL, launch.SMALL // 32),
-        (launch.SMALL + 1, launch.SMALL // 64 + 1),
-    ],
-)
-def test_small_tensors_are_cut_into_pieces(n: int, programs: int, compiled: Compiled) -> None:
+@pytest.mark.parametrize(("n", "programs"), [(1, 1), (64, 1), (65, 2), (1000, 16)])
+def test_the_grid_covers_the_elements_in_blocks(n: int, programs: int, compiled: Compiled) -> None:
     kernel = Kernel(compiled)
-    launch.Launcher(kernel, 64, pieces=2)(pair(), 20.0, n)
+    launch.Launcher(kernel, 64)(pair(), 20.0, n)
     assert kernel.launches[0][0] == (programs,)
+
+
+def test_nothing_is_launched_over_no_elements(compiled: Compiled) -> None:
+    kernel = Kernel(compiled)
+    launch.Launcher(kernel, 64)(pair(), 20.0, 0)
+    assert kernel.launches == []
+
+
+def test_another_device_is_made_current_for_the_launch(
+    compiled: Compiled, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entered: list[object] = []
+
+    @contextlib.contextmanager
+    def device(of: object) -> Iterator[None]:
+        entered.append(of)
+        yield
+
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 3)
+    monkeypatch.setattr(torch.cuda, "device", device)
+    kernel = Kernel(compiled)
+    launch.Launcher(kernel, 64)(pair(), 20.0, 20)
+    assert (entered, len(kernel.launches)) == ([torch.device("cpu")], 1)
 
 
 def test_each_dtype_and_alignment_has_its_own_variant_and_caps_share_it(compiled: Compiled) -> None:

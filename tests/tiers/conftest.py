@@ -12,6 +12,7 @@ import pytest
 import softcap.kernels
 
 Mutate = Callable[..., ModuleType]
+BACKWARD = '@triton.jit(do_not_specialize=["n"])\ndef softcap_backward_kernel('
 
 
 @pytest.fixture
@@ -20,13 +21,12 @@ def mutate(tmp_path: Path) -> Mutate:
 
     def build(*edits: tuple[str, str]) -> ModuleType:
         source = Path(softcap.kernels.__file__).read_text("utf-8")
-        forward, backward = source.split("@triton.jit\ndef _backward_block", 1)
+        forward, backward = source.split(BACKWARD, 1)
         for old, new in edits:
             assert forward.count(old) == 1, f"{old!r} stands {forward.count(old)} times in the forward kernel"
             forward = forward.replace(old, new)
         path = tmp_path / "mutant.py"
-        rest = "@triton.jit\ndef _backward_block" + backward
-        path.write_text(forward + rest, "utf-8")
+        path.write_text(forward + BACKWARD + backward, "utf-8")
         spec = importlib.util.spec_from_file_location("mutant", path)
         assert spec is not None
         assert spec.loader is not None
