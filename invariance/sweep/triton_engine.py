@@ -25,8 +25,8 @@ from invariance.sweep.settle import Contender, rounding_range
 from invariance.sweep.tally import Tally
 from invariance.sweep.torch_engine import Announce, TorchEngine, bits_of, silent
 
-CALL = 1 << 25
-"""Magnitudes of one call: 2**26 inputs, 256 MiB a tensor."""
+CALL = 1 << 26
+"""Magnitudes of one call: 2**27 inputs, 512 MiB a tensor; the host is done with a call before the device is."""
 CAPACITY = 1 << 20
 BINS = 1 << 10
 """Binades of x/c, from -512 on; 0 for none."""
@@ -141,33 +141,37 @@ class TritonEngine(TorchEngine):
             torch.from_numpy(column).to(self.subject.device) for column in (tiles.lo, tiles.size, tiles.bin)
         ]
         table.append(self._constants())
-        starts, edges = range(lo, hi, self.call_size), []
+        cuts, edges = [*range(lo, hi, self.call_size), hi], []
+        numbers = np.searchsorted(tiles.lo, np.array(cuts[:-1], dtype=np.int32)).tolist() + [len(tiles.lo)]
         before: Call | None = None
-        for start in starts:
-            stop = min(start + self.call_size, hi)
+        for i, (start, stop) in enumerate(itertools.pairwise(cuts)):
             announce(before.start if before else start, stop)
-            first, last = (int(i) for i in np.searchsorted(tiles.lo, [start, stop]))
+            first, last = numbers[i], numbers[i + 1]
             x, y = self._call(start, stop)
             self._launch(y, start, tiles.runs(first, last), table, lists)
             call = Call(start, first, x, y, Arriving(lists.dirty[first:last]))
             if before:
                 self._unusual(tally, tiles, before)
-            edges.append(torch.stack([y[:, 0], y[:, -1]], 1))
+            edges.append(y[:, :: y.shape[1] - 1].clone())
             before = call
         if before:
             self._unusual(tally, tiles, before)
-        self._seams(tally, [*starts, hi], edges)
+        self._seams(tally, cuts, edges)
         return tiles, lists
 
     def _seams(self, tally: Tally, cuts: list[int], edges: list[Tensor]) -> None:
         """The order of results across calls, and with the upper neighbour of the range."""
         if cuts[-1] < self.domain.size:
             edges = [*edges, self.results(cuts[-1])[1][:, [0, -1]]]
-        ends = torch.stack(edges, 1).contiguous().cpu()
-        for i, cut in enumerate(cuts[1:], 1):
-            if cut <= self.domain.infinity:
-                before, after = (self.fold(t.contiguous()) for t in (ends[:, i - 1, 1:], ends[:, i, :1]))
-                self._seam(tally, cut - 1, before, after)
+        ends = torch.stack(edges, 1).cpu()
+        before, after = (self.fold(t.contiguous()) for t in (ends[:, :-1, 1], ends[:, 1:, 0]))
+        broken = self._inverted(before[0], after[0]) | self._inverted(before[1], after[1])
+        for i in broken.nonzero().flatten().tolist():
+            if cuts[i + 1] <= self.domain.infinity:
+                one = slice(i, i + 1)
+                self._seam(
+                    tally, cuts[i + 1] - 1, (before[0][one], before[1][one]), (after[0][one], after[1][one])
+                )
 
     def _constants(self) -> Tensor:
         cap = self.domain.cap
