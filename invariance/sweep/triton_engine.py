@@ -142,7 +142,7 @@ class TritonEngine(TorchEngine):
         ]
         table.append(self._constants())
         cuts, edges = [*range(lo, hi, self.call_size), hi], []
-        numbers = np.searchsorted(tiles.lo, np.array(cuts[:-1], dtype=np.int32)).tolist() + [len(tiles.lo)]
+        numbers = [*np.searchsorted(tiles.lo, np.array(cuts[:-1], dtype=np.int32)).tolist(), len(tiles.lo)]
         before: Call | None = None
         for i, (start, stop) in enumerate(itertools.pairwise(cuts)):
             announce(before.start if before else start, stop)
