@@ -34,7 +34,10 @@ class CapRange:
             raise ValueError(f"caps from {self.low!r} to {self.high!r}: two FP32 numbers in order are needed")
 
     def __contains__(self, cap: Cap) -> bool:
-        return self.low <= as_fp32(cap) <= self.high
+        try:
+            return self.low <= as_fp32(cap) <= self.high
+        except ValueError:  # 0, or infinity: beside the ends of FP32
+            return False
 
     @property
     def bits(self) -> tuple[int, int]:

@@ -23,6 +23,8 @@ _KNOWN: Final[tuple[float, ...]] = (
     1000.1, 1000.3, 1001, 1001.1, 2049, 4097, 16777215, 16777216,
 )  # fmt: skip
 
+_FP32: Final = CapRange(cap_of_bits(1), cap_of_bits(0x7F7FFFFF))
+
 
 def spell(cap: Cap) -> str:
     """The shortest name of the FP32 value of a cap; for ints, the int."""
@@ -120,7 +122,7 @@ def _nearest_power(power: int, attempt: Callable[[Cap], bool]) -> float:
 
 def _ranked(cap: Cap) -> list[Cap]:
     """Simpler caps, the simplest first; of the type of the cap."""
-    found = {c for c in _simpler(as_fp32(cap)) if c > 0 and math.isfinite(c)}
+    found = {c for c in _simpler(as_fp32(cap)) if c in _FP32}
     typed = [int(c) for c in found if c == int(c)] if isinstance(cap, int) else [as_fp32(c) for c in found]
     limit = simplicity(cap)
     return sorted({c for c in typed if c > 0 and simplicity(c) < limit}, key=simplicity)
@@ -134,8 +136,9 @@ def _simpler(value: float) -> Iterator[float]:
         yield math.ldexp(1.0, power)
     bits = fp32_bits(value)
     for power in (0, exponent, exponent + 1):
-        beside = fp32_bits(math.ldexp(1.0, power))
-        yield from (cap_of_bits(beside - 1), cap_of_bits(beside + 1))
+        with contextlib.suppress(ValueError):  # above FP32
+            beside = fp32_bits(math.ldexp(1.0, power))
+            yield from (cap_of_bits(beside - 1), cap_of_bits(beside + 1))
     for kept in range(1, 24):
         cut = cap_of_bits(bits >> (23 - kept) << (23 - kept))
         yield from (cut, math.ldexp(cut, -exponent))

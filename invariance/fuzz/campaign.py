@@ -27,6 +27,8 @@ Progress = Callable[["Campaign"], None]
 
 HANGS_ENDURED = 6  # rounds that may time out before the campaign stops
 SHORT_PATIENCE = 5.0  # seconds
+NEWS = 5.0  # seconds after which a child tells what it has
+BRIEF = 3.0  # seconds for a cap that kills or hangs
 SHOWN = 16  # worst caps of a pass that are kept
 LISTED = 5  # caps named with a finding
 APART = 64  # failures outside the judged domain that are kept
@@ -104,6 +106,7 @@ class Campaign:
     _times: dict[tuple[str, str, str], int] = field(default_factory=dict)
     _hangs: int = 0
     _slowest: float = 0.0
+    _loading: float = 0.0
     _left: list[list[Asked]] = field(default_factory=list)
 
     @property
@@ -130,8 +133,8 @@ class Campaign:
         kwargs = {"subject": self.subject}
         outcome = run_job(Job("invariance.fuzz.probing:probed", kwargs, 120.0))
         if outcome.kind != "done":
-            raise CandidateNotLoadable(f"candidate {self.subject.spec!r}: {_last(outcome.failure)}")
-        self.probe = outcome.value
+            raise CandidateNotLoadable(f"candidate {self.subject.spec!r}: {outcome.reason}")
+        self.probe, self._loading = outcome.value, outcome.seconds
         if "unloadable" in self.probe:
             raise CandidateNotLoadable(self.probe["unloadable"])
         if self.probe["fixed_cap"] is not None:
@@ -164,10 +167,13 @@ class Campaign:
         return self.limits.seconds is not None and time.monotonic() - self._started >= self.limits.seconds
 
     def _job(self, caps: list[Asked]) -> Job:
-        """A round, which begins no cap in its last two thirds: any cap has its patience, and slow ones are no hang."""
-        patience = self._patience()
-        kwargs = {"subject": self.subject, "caps": caps, "seconds": patience / 2}
-        return Job("invariance.fuzz.rounds:run_round", kwargs, 1.5 * patience)
+        """A round, which begins no cap in its last two thirds: any cap has its patience, and slow ones are no hang.
+
+        It ends early for the sake of the progress line, and of an interrupt, which loses what is not told yet.
+        """
+        patience = self._patience()  # a new child loads the candidate first
+        kwargs = {"subject": self.subject, "caps": caps, "seconds": min(patience / 2, NEWS)}
+        return Job("invariance.fuzz.rounds:run_round", kwargs, 1.5 * patience + 2 * self._loading)
 
     def _patience(self) -> float:
         """Seconds for a cap: once the candidate has hung, a few times what an honest round took."""
@@ -188,15 +194,16 @@ class Campaign:
         self._hangs += outcome.kind == "timed out"
         caps: list[Asked] = outcome.job.kwargs["caps"]
         asked, dtype = caps[0], self.subject.dtypes[0]
+        reason = outcome.reason or "failed"
         if outcome.announced is not None:
-            record, dtype = json.loads(outcome.announced)
-            asked = Asked.of_record(record)
+            record, dtype, *why = json.loads(outcome.announced)
+            asked, reason = Asked.of_record(record), "".join(why) or reason
         place = [a.record() for a in caps].index(asked.record())
         self._put_back(caps[place + 1 :])
         self._put_back(caps[:place])  # judged, and lost with the child
-        broken = Broken(
-            LAW, self.subject.passes[0], dtype, asked, kind=outcome.kind, reason=_last(outcome.failure)
-        )
+        # What leaves a round by raising, such as SystemExit, is looked at as what ends a process is.
+        kind = "timed out" if outcome.kind == "timed out" else "crashed"
+        broken = Broken(LAW, self.subject.passes[0], dtype, asked, kind=kind, reason=reason)
         self._take(Judged(asked, 1, broken=[broken]))
 
     def _put_back(self, caps: list[Asked]) -> None:
@@ -246,7 +253,10 @@ class Campaign:
         if times & (times - 1) or (times > 1 and (dear or self._late())):
             self._count(known[-1], broken)
             return
-        explainer = Explainer(self.subject, self.schedule.within, self.limits.timeout)
+        patience, brief = self.limits.timeout, min(BRIEF, self.limits.timeout)
+        explainer = Explainer(
+            self.subject, self.schedule.within, patience + self._loading, brief + self._loading
+        )
         try:
             finding = explainer.explain(broken, self.findings)
         except KeyboardInterrupt:
@@ -283,7 +293,3 @@ class Campaign:
     def rate(self) -> float:
         """Inputs per second so far."""
         return self.inputs / self.seconds if self.seconds > 0 and math.isfinite(self.seconds) else 0.0
-
-
-def _last(failure: str | None) -> str:
-    return (failure or "failed").strip().splitlines()[-1].strip()

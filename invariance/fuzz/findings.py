@@ -31,7 +31,7 @@ class Explainer:
     patience: seconds a child may take; brief: for a cap that kills or hangs.
     """
 
-    def __init__(self, subject: Subject, within: CapRange, patience: float, brief: float = 3.0) -> None:
+    def __init__(self, subject: Subject, within: CapRange, patience: float, brief: float) -> None:
         self.subject, self.within, self.patience, self.brief = subject, within, patience, min(brief, patience)
 
     def explain(self, broken: Broken, known: Sequence[Finding] = ()) -> Finding:
@@ -230,7 +230,7 @@ class Explainer:
         def dies(cap: float | int) -> bool:
             kwargs = {"subject": self.subject, "asked": replace(broken.asked, cap=cap), "dtype": broken.dtype}
             outcome = run_job(Job("invariance.fuzz.again:one_cap", kwargs, self.brief))
-            return outcome.kind in ("crashed", "timed out")
+            return outcome.kind != "done"
 
         return dies
 
@@ -240,4 +240,4 @@ class Explainer:
             "device": self.subject.device, "history": [], "cap": asked.record(), "expected": None,
         }  # fmt: skip
         outcome = run_job(Job("invariance.fuzz.again:judge_line", kwargs, self.brief))
-        return outcome.kind in ("crashed", "timed out")
+        return outcome.kind != "done" or outcome.value[0].failed

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import time
 import warnings
 from dataclasses import dataclass, field, replace
+
+import torch
 
 from invariance import process
 from invariance.candidate import Candidate, CandidateRaised, load
@@ -19,6 +22,7 @@ from oracles.tolerances import load_contract
 from strategies.caps import as_fp32, fp32_bits
 
 RAISED = "raised"
+POISONED = 70  # exit status of a child whose device is of no more use
 REMEMBERED = 512  # caps before a failure that are kept with it
 
 
@@ -98,11 +102,28 @@ def run_round(subject: Subject, caps: list[Asked], seconds: float = math.inf) ->
     candidate, end = candidate_of(subject), time.monotonic() + seconds
     found = []
     for asked in caps:
-        found.append(judge_cap(candidate, subject, asked))
+        try:
+            found.append(judge_cap(candidate, subject, asked))
+        finally:
+            _end_if_poisoned(subject, asked)
         _seen.append(asked)
         if time.monotonic() >= end:
             break
     return found
+
+
+def _end_if_poisoned(subject: Subject, asked: Asked) -> None:
+    """End this process where the device's context is lost: every cap after it would be a failure too."""
+    if torch.device(subject.device).type == "cpu":
+        return
+    try:
+        torch.zeros(1, device=subject.device).item()
+    except RuntimeError as error:
+        reason = process.in_one_line(error)
+        process.announce(
+            json.dumps([asked.record(), subject.dtypes[0], f"the device's context was lost: {reason}"])
+        )
+        os._exit(POISONED)
 
 
 def judge_cap(candidate: Candidate, subject: Subject, asked: Asked) -> Judged:

@@ -117,6 +117,13 @@ def raises(x, cap):
     return _kernel(x, cap)
 
 
+def exits(x, cap):
+    """Caps above 100 leave the interpreter."""
+    if cap > 100:
+        raise SystemExit(3)
+    return _kernel(x, cap)
+
+
 def wrong_as_a_tensor(x, cap):
     """A cap given as a tensor is read as BF16."""
     if isinstance(cap, torch.Tensor):
@@ -135,6 +142,11 @@ class ReadAsBf16AtTheCall(torch.nn.Module):
         if softcap is None:
             return _kernel(x, self.softcap)
         return _kernel(x, float(torch.tensor(softcap).to(torch.bfloat16)))
+
+
+def one_off(x, cap):
+    """Everything is wrong, at any cap."""
+    return _kernel(x, cap) * 1.25 + 1
 
 
 def slow(x, cap):

@@ -10,12 +10,14 @@ import pytest
 
 from invariance.candidate import CandidateNotLoadable
 from invariance.fuzz import findings as explaining
-from invariance.fuzz import report
+from invariance.fuzz import report, rounds
+from invariance.fuzz.again import shrunk_cap
 from invariance.fuzz.asked import CALL, TENSOR, Asked
 from invariance.fuzz.bounds import forward_bound, gradient_bound
 from invariance.fuzz.campaign import Campaign, Limits
-from invariance.fuzz.rounds import Subject
+from invariance.fuzz.rounds import Broken, Subject
 from invariance.fuzz.schedule import Schedule
+from invariance.process import Job, Outcome
 from strategies.campaign import CapRange
 from strategies.caps import as_fp32, fp32_bits
 
@@ -129,6 +131,52 @@ def test_a_candidate_that_gives_no_result_is_a_finding_with_its_cap(kernel, says
     assert finding.asked.cap == 2.0**31 or finding.asked.cap == 2.0**-31
     assert says in str(finding)
     assert found.caps == 8
+
+
+def test_a_candidate_that_exits_is_one_finding_and_the_other_caps_go_on():
+    found = campaign("exits", 12)
+    (finding,) = found.findings
+    assert finding.asked.cap == 128
+    assert "SystemExit: 3" in str(finding)
+    assert found.caps == 12
+
+
+@pytest.mark.parametrize("low", [1e-45, 3e38])
+def test_caps_at_the_ends_of_fp32_are_judged_apart_whatever_lies_beside_them(low):
+    found = campaign(
+        "one_off", 8, ("forward", "inference"), within=CapRange(as_fp32(low), as_fp32(1.13 * low))
+    )
+    assert found.caps == 0
+    assert found.outside >= 1
+    subject = Subject(f"{PLANTED}:one_off", dtypes=("bf16",), passes=("forward",))
+    broken = Broken("exact_value", "forward", "bf16", Asked(as_fp32(low)))
+    seen = shrunk_cap(subject, broken, found.schedule.within)
+    assert seen is not None
+    assert seen.asked.cap in found.schedule.within
+
+
+def test_a_child_whose_device_is_lost_says_so_and_ends(monkeypatch):
+    ended, told = [], []
+
+    def lost(*_: object, **__: object) -> None:
+        raise RuntimeError("CUDA error: an illegal memory access was encountered\nmore")
+
+    monkeypatch.setattr(rounds.torch, "zeros", lost)
+    monkeypatch.setattr(rounds.process, "announce", told.append)
+    monkeypatch.setattr(rounds.os, "_exit", ended.append)
+    rounds._end_if_poisoned(Subject("native", "cuda"), Asked(30))
+    assert ended == [rounds.POISONED]
+    job = Job("m:f", {"caps": [Asked(20), Asked(30), Asked(50)]}, 1.0)
+    run = Campaign(Subject("native"), Schedule(), Limits())
+    taken = []
+    monkeypatch.setattr(run, "_take", taken.append)
+    run.receive(Outcome(job, None, "gone", "crashed", told[0], 1.0, "the process exited with status 70"))
+    (broken,) = taken[0].broken
+    assert (broken.asked, broken.kind) == (Asked(30), "crashed")
+    assert broken.reason == (
+        "the device's context was lost: RuntimeError: CUDA error: an illegal memory access was encountered"
+    )
+    assert run._left == [[Asked(50)], [Asked(20)]]
 
 
 @pytest.mark.parametrize("kernel", ["right", "right_in_fp32"])
