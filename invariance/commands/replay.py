@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +38,9 @@ def _lines_of(text: str) -> list[str]:
     try:
         return Path(text).read_text("utf-8").splitlines()
     except (OSError, UnicodeError) as error:
-        raise UsageError(f"{text} is no file of cases: {getattr(error, 'strerror', None) or error}") from error
+        raise UsageError(
+            f"{text} is no file of cases: {getattr(error, 'strerror', None) or error}"
+        ) from error
 
 
 def _read(text: str) -> dict[str, Any]:
@@ -72,7 +75,16 @@ def _replay(recipe: dict[str, Any], options: argparse.Namespace) -> int:
     outcome = run_job(_job(recipe, options.candidate or recipe["candidate"], device, options.timeout))
     if outcome.kind == "done":
         verdict = outcome.value[0] if corpus.is_line(recipe) else outcome.value
-        print(verdict)
+        text = str(verdict).splitlines()
+        if corpus.is_line(
+            recipe
+        ):  # the verdict's own line knows neither the history nor how the cap is given
+            shown = shlex.quote(json.dumps(recipe, separators=(",", ":")))
+            text = [
+                *(line for line in text if not line.startswith("  replay ")),
+                f"  replay   softcap-verify replay {shown}",
+            ]
+        print("\n".join(text))
         return 1 if verdict.failed else 0
     if outcome.kind == "raised":
         raise UsageError(outcome.reason)

@@ -190,7 +190,12 @@ def test_a_corpus_replays_with_its_history_and_its_bits(folder, capsys):
     for lines, status in (([LINE], 1), ([stale], 1), ([{**stale, "history": [1]}], 0), ([stale, LINE], 1)):
         (folder / "some.jsonl").write_text("# found by hand\n" + "\n".join(map(json.dumps, lines)) + "\n")
         assert main(["replay", "some.jsonl"]) == status
-        assert capsys.readouterr().out.count("FA exact_value") == len(lines)
+        printed = capsys.readouterr().out
+        assert printed.count("FA exact_value") == len(lines)
+        assert all(
+            f"  replay   softcap-verify replay '{json.dumps(line, separators=(',', ':'))}'" in printed
+            for line in lines
+        )
     assert main(["replay", json.dumps(LINE), "--candidate", "native"]) == 0
     assert main(["replay", json.dumps(other), "--candidate", "native"]) == 1
     assert "the line expects ['0x2b01'], the oracle says ['0x2b00']" in capsys.readouterr().out
