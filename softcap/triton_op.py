@@ -90,17 +90,21 @@ def _plain(tensor: Tensor) -> Tensor:
 def _forward(x: Tensor, softcap: float) -> Tensor:
     y = torch.empty_like(x, dtype=torch.float32, memory_format=torch.contiguous_format)
     n = x.numel()
-    launch = _small_forward if n <= SMALL else _forward_launcher
-    launch((x, y), softcap, n)
+    if n:
+        launch = _small_forward if n <= SMALL else _forward_launcher
+        launch((x, y), softcap, n)
     return y
 
 
 def _backward(x: Tensor, grad_y: Tensor, softcap: float) -> Tensor:
-    x, grad_y = _plain(x), _plain(grad_y)  # hooks on saved tensors may give x back in another layout
+    # Hooks on saved tensors may give x back in another layout.
+    if not (x.is_contiguous() and grad_y.is_contiguous()) or x.is_neg() or grad_y.is_neg():
+        x, grad_y = _plain(x), _plain(grad_y)
     grad_x = torch.empty_like(x, memory_format=torch.contiguous_format)
     n = x.numel()
-    launch = _small_backward if n <= SMALL else _backward_launcher
-    launch((x, grad_y, grad_x), softcap, n)
+    if n:
+        launch = _small_backward if n <= SMALL else _backward_launcher
+        launch((x, grad_y, grad_x), softcap, n)
     return grad_x
 
 

@@ -116,8 +116,8 @@ def alignment_not_in_the_key(softcap: float) -> Any:
 def always_the_default_stream(softcap: float) -> Any:
     """Remembered kernels are launched on the default stream, whatever stream is current, unless it is captured."""
     edit = Edit(
-        "stream = driver.active.get_current_stream(device)",
-        "stream = driver.active.get_current_stream(device) if torch.cuda.is_current_stream_capturing() else 0",
+        "stream = _current_stream(device)",
+        "stream = _current_stream(device) if torch.cuda.is_current_stream_capturing() else 0",
         "launch",
     )
     return edited_operator("always_the_default_stream", softcap, edit)

@@ -42,9 +42,7 @@ class Kernel:
 
 @pytest.fixture
 def compiled(monkeypatch: pytest.MonkeyPatch) -> Compiled:
-    active = SimpleNamespace(get_current_stream=lambda device: f"stream of {device}")
-    monkeypatch.setattr(torch.cuda, "current_device", lambda: -1)
-    monkeypatch.setattr(launch, "driver", SimpleNamespace(active=active))
+    monkeypatch.setattr(launch, "_current_stream", lambda device: f"stream of {device}")
     return Compiled()
 
 
@@ -74,27 +72,30 @@ def test_the_grid_covers_the_elements_in_blocks(n: int, programs: int, compiled:
     assert kernel.launches[0][0] == (programs,)
 
 
-def test_nothing_is_launched_over_no_elements(compiled: Compiled) -> None:
-    kernel = Kernel(compiled)
-    launch.Launcher(kernel, 64)(pair(), 20.0, 0)
-    assert kernel.launches == []
-
-
 def test_another_device_is_made_current_for_the_launch(
     compiled: Compiled, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    entered: list[object] = []
+    current = [0]
 
     @contextlib.contextmanager
-    def device(of: object) -> Iterator[None]:
-        entered.append(of)
+    def device(index: int) -> Iterator[None]:
+        current.append(index)
         yield
+        current.pop()
 
-    monkeypatch.setattr(torch.cuda, "current_device", lambda: 3)
+    class OnDevice1(torch.Tensor):
+        def get_device(self) -> int:
+            return 1
+
+    monkeypatch.setattr(launch, "_current_device", lambda: current[-1])
     monkeypatch.setattr(torch.cuda, "device", device)
     kernel = Kernel(compiled)
-    launch.Launcher(kernel, 64)(pair(), 20.0, 20)
-    assert (entered, len(kernel.launches)) == ([torch.device("cpu")], 1)
+    x, y = (tensor.as_subclass(OnDevice1) for tensor in pair())
+    launcher = launch.Launcher(kernel, 64)
+    for _ in range(2):
+        launcher((x, y), 20.0, 20)
+    assert (current, len(kernel.launches)) == ([0], 1)
+    assert compiled.runs[0][3] == "stream of 1"
 
 
 def test_each_dtype_and_alignment_has_its_own_variant_and_caps_share_it(compiled: Compiled) -> None:
