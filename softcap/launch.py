@@ -32,50 +32,51 @@ _current_stream: Any = getattr(torch._C, "_cuda_getCurrentRawStream", None)
 
 
 class Launcher:
-    """Launches ``kernel(*tensors, softcap, n, BLOCK, reciprocal)`` on the tensors' device and its current stream.
+    """Launches ``kernel(x, y[, z], softcap, n, BLOCK, reciprocal)`` on the tensors' device and its current stream.
 
-    The first tensor's dtype decides the other dtypes.  ``variants`` holds the compiled kernels by traits.
+    The dtype of ``x`` decides the other dtypes.  ``variants`` holds by traits what Triton compiled: how to run it,
+    and with what.
     """
 
     def __init__(self, kernel: Any, block: int, **options: int | bool) -> None:
         self.kernel = kernel
         self.block = block
         self.options = options
-        self.variants: dict[tuple[object, ...], Any] = {}
+        self.variants: dict[tuple[object, ...], tuple[Any, Any, Any]] = {}
 
-    def __call__(self, tensors: tuple[Tensor, ...], softcap: float, n: int) -> None:
+    def __call__(self, softcap: float, n: int, x: Tensor, y: Tensor, z: Tensor | None = None) -> None:
         """Launch over ``n >= 1`` elements of tensors that are contiguous and on one device."""
-        first = tensors[0]
-        device = first.get_device()
+        device = x.get_device()
         if device >= 0 and device != _current_device():  # below 0: the CPU, in the interpreter
             with torch.cuda.device(device):
-                return self(tensors, softcap, n)
+                return self(softcap, n, x, y, z)
         blocks = -(-n // self.block)
         reciprocal = negative_reciprocal(softcap)
-        pointers = [tensor.data_ptr() for tensor in tensors]
-        key = (device, first.dtype, *[pointer & 15 for pointer in pointers])
-        compiled = self.variants.get(key)
-        if compiled is None or not self._ordinary(tensors):
-            launch = self.kernel[(blocks,)]
+        at_x, at_y, at_z = x.data_ptr(), y.data_ptr(), 0 if z is None else z.data_ptr()
+        key = (device, x.dtype, at_x & 15, at_y & 15, at_z & 15)
+        variant = self.variants.get(key)
+        if variant is None or not self._ordinary(x, y, z):
+            tensors = (x, y) if z is None else (x, y, z)
             options = {"BLOCK": self.block, "reciprocal": reciprocal, **self.options}
-            return self._remember(key, launch(*tensors, softcap, n, **options), tensors)
+            launched = self.kernel[(blocks,)](*tensors, softcap, n, **options)
+            # The interpreter gives None, asynchronous compilation a future.
+            complete = all(hasattr(launched, name) for name in ("run", "function", "packed_metadata"))
+            if complete and self._ordinary(x, y, z):
+                self.variants[key] = launched.run, launched.function, launched.packed_metadata
+            return None
+        run, function, metadata = variant
         stream = _current_stream(device)
-        function, metadata = compiled.function, compiled.packed_metadata
+        pointers = (at_x, at_y) if z is None else (at_x, at_y, at_z)
         arguments = (*pointers, softcap, n, self.block, reciprocal)
-        compiled.run(blocks, 1, 1, stream, function, metadata, None, None, None, *arguments)
+        run(blocks, 1, 1, stream, function, metadata, None, None, None, *arguments)
         return None
 
-    def _ordinary(self, tensors: tuple[Tensor, ...]) -> bool:
+    def _ordinary(self, *tensors: Tensor | None) -> bool:
         """No profiler or test has hooked into the launch, and no trait is left that the key does not hold."""
         enter, leave = _runtime.launch_enter_hook, _runtime.launch_exit_hook
         # The default is an empty chain, anything else was put there by somebody.
         if self.kernel.pre_run_hooks or getattr(enter, "calls", enter) or getattr(leave, "calls", leave):
             return False
-        return not _IS_HIP or all(t.untyped_storage().nbytes() <= _HIP_SMALL_STORAGE for t in tensors)
-
-    def _remember(self, key: tuple[object, ...], launched: Any, tensors: tuple[Tensor, ...]) -> None:
-        """Keep what Triton chose for these traits, if it is an object that can be launched directly."""
-        # The interpreter gives None, asynchronous compilation a future.
-        complete = all(hasattr(launched, name) for name in ("run", "function", "packed_metadata"))
-        if complete and self._ordinary(tensors):
-            self.variants[key] = launched
+        if not _IS_HIP:
+            return True
+        return all(t is None or t.untyped_storage().nbytes() <= _HIP_SMALL_STORAGE for t in tensors)

@@ -92,7 +92,7 @@ def _forward(x: Tensor, softcap: float) -> Tensor:
     n = x.numel()
     if n:
         launch = _small_forward if n <= SMALL else _forward_launcher
-        launch((x, y), softcap, n)
+        launch(softcap, n, x, y)
     return y
 
 
@@ -104,7 +104,7 @@ def _backward(x: Tensor, grad_y: Tensor, softcap: float) -> Tensor:
     n = x.numel()
     if n:
         launch = _small_backward if n <= SMALL else _backward_launcher
-        launch((x, grad_y, grad_x), softcap, n)
+        launch(softcap, n, x, grad_y, grad_x)
     return grad_x
 
 

@@ -103,10 +103,10 @@ def alignment_not_in_the_key(softcap: float) -> Any:
     return edited_operator(
         "alignment_not_in_the_key",
         softcap,
-        Edit(", *[pointer & 15 for pointer in pointers])", ")", "launch"),
+        Edit(", at_x & 15, at_y & 15, at_z & 15)", ")", "launch"),
         Edit(
-            "if complete and self._ordinary(tensors):",
-            "if complete and not any(t.data_ptr() & 15 for t in tensors) and self._ordinary(tensors):",
+            "if complete and self._ordinary(x, y, z):",
+            "if complete and not any(t.data_ptr() & 15 for t in tensors) and self._ordinary(x, y, z):",
             "launch",
         ),
     )

@@ -54,8 +54,8 @@ def test_the_second_launch_goes_through_the_compiled_object(compiled: Compiled) 
     kernel = Kernel(compiled)
     launcher = launch.Launcher(kernel, 8, num_warps=4)
     x, y = pair()
-    launcher((x, y), 20.0, 20)
-    launcher((x, y), 30.0, 17)
+    launcher(20.0, 20, x, y)
+    launcher(30.0, 17, x, y)
     options = {"BLOCK": 8, "reciprocal": -1 / (20 * 2.0**64), "num_warps": 4}
     assert kernel.launches == [((3,), (x, y, 20.0, 20), options)]
     pointers = (x.data_ptr(), y.data_ptr())
@@ -68,7 +68,7 @@ def test_the_second_launch_goes_through_the_compiled_object(compiled: Compiled) 
 @pytest.mark.parametrize(("n", "programs"), [(1, 1), (64, 1), (65, 2), (1000, 16)])
 def test_the_grid_covers_the_elements_in_blocks(n: int, programs: int, compiled: Compiled) -> None:
     kernel = Kernel(compiled)
-    launch.Launcher(kernel, 64)(pair(), 20.0, n)
+    launch.Launcher(kernel, 64)(20.0, n, *pair())
     assert kernel.launches[0][0] == (programs,)
 
 
@@ -93,7 +93,7 @@ def test_another_device_is_made_current_for_the_launch(
     x, y = (tensor.as_subclass(OnDevice1) for tensor in pair())
     launcher = launch.Launcher(kernel, 64)
     for _ in range(2):
-        launcher((x, y), 20.0, 20)
+        launcher(20.0, 20, x, y)
     assert (current, len(kernel.launches)) == ([0], 1)
     assert compiled.runs[0][3] == "stream of 1"
 
@@ -103,19 +103,19 @@ def test_each_dtype_and_alignment_has_its_own_variant_and_caps_share_it(compiled
     launcher = launch.Launcher(kernel, 8)
     for tensors in (pair(), pair(1), pair(dtype=torch.bfloat16)):
         for cap in (1.0, 20.0, 30.0):
-            launcher(tensors, cap, 20)
+            launcher(cap, 20, *tensors)
     assert (len(launcher.variants), len(kernel.launches), len(compiled.runs)) == (3, 3, 6)
 
 
 def test_hooks_are_honoured(compiled: Compiled, monkeypatch: pytest.MonkeyPatch) -> None:
     kernel = Kernel(compiled)
     launcher = launch.Launcher(kernel, 8)
-    launcher(pair(), 20.0, 20)
+    launcher(20.0, 20, *pair())
     monkeypatch.setattr(knobs.runtime.launch_enter_hook, "calls", [print])
-    launcher(pair(), 20.0, 20)
+    launcher(20.0, 20, *pair())
     monkeypatch.setattr(knobs.runtime.launch_enter_hook, "calls", [])
     kernel.pre_run_hooks.append(print)
-    launcher(pair(), 20.0, 20)
+    launcher(20.0, 20, *pair())
     assert (len(kernel.launches), compiled.runs) == (3, [])
 
 
@@ -123,8 +123,8 @@ def test_hooks_are_honoured(compiled: Compiled, monkeypatch: pytest.MonkeyPatch)
 def test_what_cannot_be_launched_directly_is_not_remembered(result: object, compiled: Compiled) -> None:
     kernel = Kernel(result)
     launcher = launch.Launcher(kernel, 8)
-    launcher(pair(), 20.0, 20)
-    launcher(pair(), 20.0, 20)
+    launcher(20.0, 20, *pair())
+    launcher(20.0, 20, *pair())
     assert (launcher.variants, len(kernel.launches), compiled.runs) == ({}, 2, [])
 
 
@@ -134,7 +134,7 @@ def test_on_hip_a_storage_past_two_gib_never_meets_a_remembered_variant(
     kernel = Kernel(compiled)
     launcher = launch.Launcher(kernel, 8)
     monkeypatch.setattr(launch, "_IS_HIP", True)
-    launcher(pair(), 20.0, 20)
+    launcher(20.0, 20, *pair())
     monkeypatch.setattr(launch, "_HIP_SMALL_STORAGE", 64)
-    launcher(pair(), 20.0, 20)
+    launcher(20.0, 20, *pair())
     assert (len(kernel.launches), compiled.runs) == (2, [])
