@@ -99,10 +99,14 @@ class Domain:
     def _zones(self) -> tuple[tuple[int, str, int | None], ...]:
         """A start that no magnitude lies behind is dropped."""
         starts: list[tuple[int, str, int | None]] = [(0, BELOW, None)]
-        cap, k = Fraction(self.cap), BELOW_LOG2
-        while (first := self.cut(cap * Fraction(2) ** k)) < self.infinity:
+        fmt, k = format_of(self.dtype), BELOW_LOG2
+        limit = Fraction(self.cap) * Fraction(2) ** k
+        first, smallest = self.cut(limit), Fraction(2) ** fmt.emin
+        while first < self.infinity:
             starts.append((first, self._zone(k), k))
-            k += 1
+            # Among normal numbers the next binade is one exponent up.
+            first = first + (1 << (fmt.precision - 1)) if limit >= smallest else self.cut(2 * limit)
+            limit, k = 2 * limit, k + 1
         starts += [(self.infinity, INFINITY, None), (self.infinity + 1, NAN, None)]
         ends = [start[0] for start in starts[1:]] + [self.size]
         return tuple(start for start, end in zip(starts, ends, strict=True) if start[0] < end)
