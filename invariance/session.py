@@ -206,14 +206,14 @@ class Session:
     # --- certifying ---------------------------------------------------------------------------------------------------
 
     def sweeps(self) -> Iterator[Job]:
-        """One job for every domain that is swept whole: 16 bits always, FP32 in a thorough judgement on a GPU.
+        """One job for every domain that is swept whole: 16 bits always, FP32 on a GPU but in a quick judgement.
 
         None where single laws were asked for, or another contract than that of one rounding.
         """
         if self.settings.laws or self.settings.rounding != "once":
             return
         asked = self.settings
-        whole = asked.profile == "thorough" and asked.device != "cpu"
+        whole = asked.profile != "quick" and asked.device != "cpu"
         dtypes = [dtype for dtype in asked.dtypes if dtype != "fp32" or whole]
         swept = [spec for spec in self.candidates if not self.probes[spec].get("substitutions")]
         for spec, dtype, pass_ in product(swept, dtypes, ("forward", "backward")):

@@ -95,7 +95,7 @@ def _native(work: Path) -> list[Command]:
 
 
 def _tests(work: Path) -> list[Command]:
-    # The plan and the sweep are the steps `check` and `sweep`: pytest would run them a second time.
+    # The plan with its sweeps is the step `check`: pytest would run it a second time.
     elsewhere = [
         f"--deselect=tests/gpu/test_plan_on_device.py::{name}"
         for name in (

@@ -1,14 +1,15 @@
-"""Plan and sweep on the device, device laws included, with their reports in artifacts/gpu."""
+"""Plan and sweeps on the device, device laws included, in one report in artifacts/gpu."""
 
 from __future__ import annotations
 
 import os
+from itertools import product
 from pathlib import Path
 
 import pytest
 
 from invariance.checkers import load_laws
-from invariance.cli import main
+from invariance.report.model import Report
 from invariance.session import verify
 from invariance.verdict import FAIL, NOT_APPLICABLE, PASS
 
@@ -20,9 +21,14 @@ ROOT = Path(__file__).resolve().parents[2]
 NEEDS_A_SECOND_DEVICE = {"another_device", "other_current_device"}
 
 
-def test_the_operator_passes_every_law_on_the_device() -> None:
-    report = verify("triton", device="cuda", timeout=120, jobs=min(8, os.cpu_count() or 1))
-    report.write(ROOT / "artifacts" / "gpu")
+@pytest.fixture(scope="module")
+def report() -> Report:
+    made = verify("triton", device="cuda", timeout=120, jobs=min(8, os.cpu_count() or 1))
+    made.write(ROOT / "artifacts" / "gpu")
+    return made
+
+
+def test_the_operator_passes_every_law_on_the_device(report: Report) -> None:
     broken = [str(verdict) for verdict in [*report.failures, *report.not_run, *report.found]]
     assert not broken, "\n\n".join(broken)
     assert report.verdict == PASS
@@ -30,11 +36,14 @@ def test_the_operator_passes_every_law_on_the_device() -> None:
     assert outside <= NEEDS_A_SECOND_DEVICE
 
 
-def test_every_input_is_right_at_caps_20_and_30() -> None:
-    folder = ROOT / "artifacts" / "gpu" / "sweep"
-    asked = ["--candidate", "triton", "--device", "cuda", "--softcap", "20", "30", "--report", str(folder)]
-    assert main(["sweep", *asked]) == 0
-    assert list(folder.glob("*.json"))
+def test_every_input_is_right_at_caps_20_and_30(report: Report) -> None:
+    found = {(c["dtype"], c["pass"], c["softcap"]["given"]): c for c in report.certificates}
+    asked = [(*key, cap) for key in product(("fp16", "bf16", "fp32"), ("forward", "backward")) for cap in ("20", "30")]
+    assert sorted(found) == sorted(asked)
+    for (dtype, _, _), certificate in found.items():
+        assert certificate["complete"]
+        assert certificate["counts"]["violations"]["count"] == 0
+        assert certificate["inputs"] == (1 << 32 if dtype == "fp32" else 1 << 16)
 
 
 def test_the_device_laws_can_fail() -> None:
