@@ -114,4 +114,5 @@ def from_bits(bits: Tensor, dtype: str) -> Tensor:
 def to_bits(tensor: Tensor) -> Tensor:
     """The patterns of a tensor of a known dtype, as int64 from 0 to 2^width - 1; same shape."""
     form = FORMATS[name(tensor.dtype)]
-    return tensor.detach().resolve_neg().contiguous().view(form.integer).to(torch.int64) & ((1 << form.width) - 1)
+    stored = tensor.detach().resolve_neg().contiguous().view(form.integer)
+    return stored.to(torch.int64) & ((1 << form.width) - 1)
