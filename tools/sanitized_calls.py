@@ -11,8 +11,10 @@ from __future__ import annotations
 import torch
 
 from softcap import TritonFinalLogitSoftcapOp
+from softcap.triton_op import SMALL
 
-SIZES = (1, 2, 17, 1023, 1024, 1025, 4099)
+# Around the small block and the large one, and beyond SMALL elements, where the large one is used.
+SIZES = (1, 2, 17, 511, 512, 513, 4099, SMALL + 1, SMALL + 1023, SMALL + 1024)
 
 
 def main() -> None:
