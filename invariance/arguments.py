@@ -49,7 +49,7 @@ def check(parser: argparse.ArgumentParser) -> None:
     of_roundings = "once, or chain: the contract of an eager chain in the input dtype"
     _choice(parser, "--rounding", ROUNDINGS, of_roundings, default="once")
     _choice(parser, "--op", OPERATORS, ", ".join(OPERATORS), default=OPERATORS[0])
-    parser.add_argument("--report", type=Path, metavar="DIR", help="write report.json and report.md there")
+    parser.add_argument("--report", type=Path, metavar="DIR", help="write report.json, .md and .html there")
     parser.add_argument("--json", action="store_true", help=_JSON)
 
 

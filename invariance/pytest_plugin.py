@@ -47,7 +47,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--softcap-timeout", default=60.0, type=float, metavar="S", help="seconds a cell may take"
     )
     group.addoption(
-        "--report", type=Path, metavar="DIR", help="write report.json and report.md of the plan there"
+        "--report", type=Path, metavar="DIR", help="write report.json, .md and .html of the plan there"
     )
 
 

@@ -84,25 +84,9 @@ class Verdict:
 
     def __str__(self) -> str:
         head = f"{self.status.upper()} {self.judgement} {self.cell} · {self.cell.candidate}"
-        lines = [f"  {name:<8} {value}" for name, value in self._lines() if value is not None]
+        told = failure_lines(self.mismatch, self.reason, self.case, self.replay)
+        lines = [f"  {name:<8} {value}" for name, value in told]
         return "\n".join([head, *lines])
-
-    def _lines(self) -> list[tuple[str, Any]]:
-        broken = self.mismatch or Mismatch("", "")
-        what = f"{broken.label}: {_counted(broken)}" if self.mismatch else None
-        return [
-            ("what", what),
-            ("why", self.reason),
-            ("index", broken.index),
-            ("input", broken.input),
-            ("grad_y", broken.grad_y),
-            ("got", broken.got),
-            ("want", broken.want),
-            ("exact", broken.exact),
-            ("ulps", broken.ulps),
-            ("case", self.case),
-            ("replay", self.replay),
-        ]
 
     def record(self) -> dict[str, Any]:
         """Plain data, for a process that collects verdicts of others."""
@@ -156,6 +140,27 @@ class Verdict:
             "replay": self.replay,
             "message": str(self),
         }
+
+
+def failure_lines(
+    mismatch: Mismatch | None, reason: str | None, case: str | None, replay: str | None
+) -> list[tuple[str, Any]]:
+    """What there is to tell of a failure, by name, always in this order."""
+    broken = mismatch or Mismatch("", "")
+    lines = [
+        ("what", f"{broken.label}: {_counted(broken)}" if mismatch else None),
+        ("why", reason),
+        ("index", None if broken.index is None else tuple(broken.index)),
+        ("input", broken.input),
+        ("grad_y", broken.grad_y),
+        ("got", broken.got),
+        ("want", broken.want),
+        ("exact", broken.exact),
+        ("ulps", broken.ulps),
+        ("case", case),
+        ("replay", replay),
+    ]
+    return [(name, value) for name, value in lines if value is not None]
 
 
 def _counted(broken: Mismatch) -> str:

@@ -1,1 +1,1 @@
-"""Verdicts and provenance as JSON (the source), Markdown and text."""
+"""Verdicts and provenance as JSON (the source), Markdown, HTML and text."""

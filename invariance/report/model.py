@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from invariance.plan import Settings
-from invariance.report import markdown
+from invariance.report import html, markdown
+from invariance.report.rows import JUDGEMENTS
 from invariance.verdict import FAIL, NOT_APPLICABLE, NOT_RUN, PASS, Verdict
 
 SCHEMA_VERSION = 1
-JUDGEMENTS = ("FA", "FI", "GA", "GI")
 
 
 @dataclass(frozen=True)
@@ -136,8 +136,9 @@ class Report:
         return json.dumps(self.as_json(), indent=1, sort_keys=False, allow_nan=False) + "\n"
 
     def write(self, folder: Path) -> None:
-        """report.json and report.md in `folder`, which is made where it is missing."""
+        """report.json, report.md and report.html in `folder`, which is made where it is missing."""
         folder.mkdir(parents=True, exist_ok=True)
         data = self.as_json()
         (folder / "report.json").write_text(self.dumps(), encoding="utf-8")
         (folder / "report.md").write_text(markdown.render(data), encoding="utf-8")
+        (folder / "report.html").write_text(html.render(data), encoding="utf-8")

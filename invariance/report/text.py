@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from invariance.report.model import JUDGEMENTS, Report
+from invariance.report.model import Report
+from invariance.report.rows import JUDGEMENTS
 from invariance.verdict import Verdict
 from strategies.caps import cap_text
 
