@@ -85,7 +85,7 @@ def _mutants(work: Path) -> list[Command]:
 
 
 def _fuzz(work: Path) -> list[Command]:
-    return [[PYTHON, "-m", "invariance", "fuzz", "--candidate", "triton", "--device", "cuda", "--minutes", "1",
+    return [[PYTHON, "-m", "invariance", "fuzz", "--candidate", "triton", "--device", "cuda", "--minutes", "10",
              "--report", str(work / "fuzz")]]  # fmt: skip
 
 
@@ -145,7 +145,7 @@ STEPS = (
     Step("sweep-speed", 120, _sweep_speed),
     Step("specified", 180, _specified),
     Step("mutants", 240, _mutants),
-    Step("fuzz", 120, _fuzz),
+    Step("fuzz", 720, _fuzz),
     Step("native", 180, _native),
     Step(
         "sanitize",
