@@ -42,8 +42,11 @@ def every_fp32(candidate: Candidate, cap: float | int, device: str) -> Every:
     if not hasattr(engine, "scan") or target.out_dtype != torch.float32:
         return _of(engine.sweep(key, 0, size), 0, -1.0, 0)
     tally = engine.tally()
-    with torch.cuda.device(device):
-        tiles, lists = engine.scan(tally, 0, size)
+    try:
+        with torch.cuda.device(device):
+            tiles, lists = engine.scan(tally, 0, size)
+    except engine.unsuited:
+        return _of(engine.sweep(key, 0, size), 0, -1.0, 0)
     normal = (lists.dirty == 0) & (torch.from_numpy(tiles.bin).to(device) > 0)
     top = int(torch.where(normal, lists.key, -1.0).argmax())
     flushed = 2 * int(lists.flushed[lists.dirty == 0].sum())

@@ -35,17 +35,24 @@ class Subject:
     def call(self, x: Tensor) -> Tensor:
         """The result for a 1-d tensor of inputs, contiguous; gradients for an upstream gradient of ones.
 
+        The candidate may write into `x`, and give back memory that it will write again.
+
         Raises CandidateRaised when the candidate does, or returns another shape, dtype or device.
         """
         upstream = () if self.domain.pass_ == "forward" else (torch.ones_like(x, dtype=self.y_dtype),)
-        y = self.map(x, *upstream)
+        try:
+            y = self.map(x, *upstream)
+        finally:
+            torch.set_flush_denormal(
+                False
+            )  # a candidate may leave it on, and the judge would read subnormals as 0
         expected = (x.shape, self.out_dtype, x.device)
         if (y.shape, y.dtype, y.device) != expected:
             raise CandidateRaised(
                 f"returned {tuple(y.shape)} {y.dtype} on {y.device} for {tuple(x.shape)} {x.dtype} on {x.device}, "
                 f"where it returned {self.out_dtype} before"
             )
-        return y.contiguous()
+        return y.resolve_neg().contiguous()
 
 
 def subject(candidate: Candidate, cap: float | int, dtype: str, pass_: str, device: str) -> Subject:

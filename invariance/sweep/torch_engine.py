@@ -71,8 +71,11 @@ class TorchEngine:
 
     def results(self, start: int) -> tuple[Tensor, Tensor]:
         """(x, y) of one call on a block: a row of positive and a row of negative inputs each."""
-        x = (self._base + start).view(self.domain.dtype)
-        return x, self.subject.call(x.view(-1)).view(2, -1)
+        y = self.subject.call(self._inputs(start).view(-1)).view(2, -1)
+        return self._inputs(start), y  # made anew: a candidate may write into what it is given
+
+    def _inputs(self, start: int) -> Tensor:
+        return (self._base + start).view(self.domain.dtype)
 
     def fold(self, y: Tensor) -> tuple[Tensor, Tensor]:
         """The rows of results with the sign of x taken off: forward the second is negated, in its bits."""
@@ -129,12 +132,13 @@ class TorchEngine:
         if not mirrored:
             broken = (bits[0] != bits[1]) & ~(y[0].isnan() & y[1].isnan())
             tally.add_where("oddness_breaks", broken, int(broken.sum()), piece.lo, (0,))
+        floor = -1.0 if piece.binade is None else tally.front(piece).floor
         sides = [Side(piece, x, y[0], (0, sign))]
         if not mirrored:
             sides = [Side(piece, x, y[row], (row * sign,)) for row in (0, 1)]
         for side in sides:
             self._bound(tally, side)
-            self._infinite(tally, side) if piece.zone == INFINITY else self._finite(tally, side)
+            self._infinite(tally, side) if piece.zone == INFINITY else self._finite(tally, side, floor)
         return None
 
     def _nan(self, tally: Tally, piece: Piece, y: Rows) -> None:
@@ -161,7 +165,7 @@ class TorchEngine:
             broken = (side.y < low) | (side.y > high)
             tally.add_where("bound_breaks", broken, int(broken.sum()), side.piece.lo, side.signs)
 
-    def _finite(self, tally: Tally, side: Side) -> None:
+    def _finite(self, tally: Tally, side: Side, floor: float) -> None:
         a, y = side.x.to(torch.float64), side.y.to(torch.float64)
         found = errors(self.domain, side.piece, a, y, self.subject.out_dtype, self.contract.gradient_unit)
         self._rounding(tally, side, found)
@@ -173,7 +177,7 @@ class TorchEngine:
             index = int((off == off.max()).nonzero()[0])
             tally.below(float(off[index]), side, index)
         else:
-            self._worst(tally, side, found, out)
+            self._worst(tally, side, found, out, floor)
 
     def _rounding(self, tally: Tally, side: Side, found: Errors) -> None:
         """Which results are the exact ones rounded once."""
@@ -215,7 +219,8 @@ class TorchEngine:
         found = accept("ulp", side.y, Truth.of(side.x, self.domain.cap, grad), self.contract, everywhere=True)
         return found.ok, found.flushed, found.escalated
 
-    def _worst(self, tally: Tally, side: Side, found: Errors, out: Tensor | None) -> None:
+    def _worst(self, tally: Tally, side: Side, found: Errors, out: Tensor | None, floor: float) -> None:
+        """`floor`: what earlier pieces reach. The two sides of a piece do not come in the order of magnitudes."""
         front = tally.front(side.piece)
         error, kept = found.error, None
         if not math.isfinite(float(error.max())):
@@ -232,7 +237,7 @@ class TorchEngine:
             error = error[kept]
         if not error.numel():
             return
-        index, low, high = leading(error, found.bound, front.floor)
+        index, low, high = leading(error, found.bound, floor)
         index = index if kept is None else kept[index]
         for i, least, most in zip(index.tolist(), low.tolist(), high.tolist(), strict=True):
             tally.contend(front, side, i, least, most)

@@ -32,8 +32,8 @@ BINS = 1 << 10
 """Binades of x/c, from -512 on; 0 for none."""
 
 
-class Overflow(Exception):
-    """More inputs are undecided than the lists hold: the torch engine has to do it."""
+class Unsuited(Exception):
+    """The torch engine has to do it: too much is undecided for the lists, or results share memory with later ones."""
 
 
 @dataclass(frozen=True)
@@ -105,11 +105,10 @@ class Arriving:
 
 @dataclass(frozen=True)
 class Call:
-    """One call of the candidate: inputs and results from magnitude `start`, and the marks of its tiles from `first`."""
+    """One call of the candidate: results from magnitude `start`, and the marks of its tiles from `first`."""
 
     start: int
     first: int
-    x: Tensor
     y: Tensor
     dirty: Arriving
 
@@ -117,7 +116,7 @@ class Call:
 class TritonEngine(TorchEngine):
     """As TorchEngine, for FP32 inputs and results on a device that Triton compiles for."""
 
-    call_size, tile = CALL, kernels.TILE
+    call_size, tile, unsuited = CALL, kernels.TILE, Unsuited
 
     def sweep(self, key: Key, lo: int, hi: int, announce: Announce = silent) -> Certificate:
         """As TorchEngine.sweep; lo and hi are multiples of 2**16."""
@@ -125,16 +124,16 @@ class TritonEngine(TorchEngine):
             return super().sweep(key, lo, hi, announce)
         tally = self.tally()
         on_gpu = torch.device(self.subject.device).type == "cuda"
-        with torch.cuda.device(self.subject.device) if on_gpu else contextlib.nullcontext():
-            tiles, lists = self.scan(tally, lo, hi, announce)
         try:
+            with torch.cuda.device(self.subject.device) if on_gpu else contextlib.nullcontext():
+                tiles, lists = self.scan(tally, lo, hi, announce)
             self._gather(tally, tiles, lists)
-        except Overflow:
+        except Unsuited:
             return super().sweep(key, lo, hi, announce)
         return tally.certificate(key, self.domain, lo, hi)
 
     def scan(self, tally: Tally, lo: int, hi: int, announce: Announce = silent) -> tuple[Tiles, Lists]:
-        """All that the device does for magnitudes lo to hi - 1; what is left is bringing it in."""
+        """All that the device does for magnitudes lo to hi - 1; what is left is bringing it in. Raises Unsuited."""
         tiles = Tiles.of(self.domain, lo, hi, self.tile)
         lists = Lists(len(tiles.lo), self.subject.device)
         table = [
@@ -147,9 +146,11 @@ class TritonEngine(TorchEngine):
         for i, (start, stop) in enumerate(itertools.pairwise(cuts)):
             announce(before.start if before else start, stop)
             first, last = numbers[i], numbers[i + 1]
-            x, y = self._call(start, stop)
+            y = self._call(start, stop)
+            if before and y.untyped_storage().data_ptr() == before.y.untyped_storage().data_ptr():
+                raise Unsuited  # the candidate keeps its result in memory of its own: the last one is gone
             self._launch(y, start, tiles.runs(first, last), table, lists)
-            call = Call(start, first, x, y, Arriving(lists.dirty[first:last]))
+            call = Call(start, first, y, Arriving(lists.dirty[first:last]))
             if before:
                 self._unusual(tally, tiles, before)
             edges.append(y[:, :: y.shape[1] - 1].clone())
@@ -188,13 +189,12 @@ class TritonEngine(TorchEngine):
         values[places.LIMIT.value] = self.contract.forward_ulps
         return torch.tensor(values, dtype=torch.float64, device=self.subject.device)
 
-    def _call(self, start: int, stop: int) -> tuple[Tensor, Tensor]:
-        """(x, y) of one call: a row of positive and a row of negative inputs each."""
+    def _call(self, start: int, stop: int) -> Tensor:
+        """The results of one call: a row for positive and a row for negative inputs."""
         half = stop - start
         x = torch.empty(2 * half, dtype=torch.int32, device=self.subject.device)
         kernels.generate_kernel[(half // 1024,)](x, start, half, BLOCK=1024)
-        values = x.view(torch.float32)
-        return values.view(2, -1), self.subject.call(values).view(2, -1)
+        return self.subject.call(x.view(torch.float32)).view(2, -1)
 
     def _launch(
         self, y: Tensor, start: int, runs: list[tuple[int, int, int]], table: list[Tensor], lists: Lists
@@ -223,7 +223,8 @@ class TritonEngine(TorchEngine):
         dirty = call.dirty() > 0
         for piece in self._joined(tiles, call.first, dirty):
             a, b = piece.lo - call.start, piece.hi - call.start
-            self.piece(tally, piece, call.x[0, a:b], self.fold(call.y[:, a:b]))
+            x = torch.arange(piece.lo, piece.hi, dtype=torch.int32, device=call.y.device).view(torch.float32)
+            self.piece(tally, piece, x, self.fold(call.y[:, a:b]))
             tile = int(np.searchsorted(tiles.lo, piece.lo)) - call.first
             if tile > 0 and not dirty[tile - 1]:  # a clean tile looks at its neighbour's positive inputs only
                 a -= 1
@@ -273,7 +274,7 @@ class TritonEngine(TorchEngine):
         """Single inputs: roundings for the exact oracle, and contenders."""
         count = int(lists.count)
         if count > CAPACITY:
-            raise Overflow
+            raise Unsuited
         columns = [
             column[:count].cpu().numpy()
             for column in (lists.places, lists.results, lists.errors, lists.kinds)

@@ -9,6 +9,7 @@ from invariance.candidate import CandidateRaised
 from invariance.sweep.certificate import Certificate
 from invariance.sweep.domain import Domain, encode
 from invariance.sweep.settle import Question
+from invariance.sweep.subject import key_of
 from invariance.sweep.torch_engine import TorchEngine
 from oracles.acceptance import accept
 from oracles.rounding import from_bits, to_bits
@@ -233,3 +234,52 @@ def test_a_result_of_another_dtype_is_refused() -> None:
 
     with pytest.raises(CandidateRaised, match="float64"):
         swept(Double, 30.0, "fp32", "forward", 0, BLOCK)
+
+
+class WritesItsInput(Native):
+    """Rounds x to three bits in place, and is right for that."""
+
+    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        with torch.no_grad():
+            x.detach().copy_(x.detach().to(torch.float8_e5m2))
+        return super().__call__(x)
+
+
+def test_a_result_is_judged_by_the_input_that_was_given_not_by_what_the_candidate_made_of_it() -> None:
+    found = swept(WritesItsInput, 30.0, "bf16", "forward")
+    assert found.count("violations") > 30_000
+    assert found.fingerprints != swept(Native, 30.0, "bf16", "forward").fingerprints
+
+
+class Flushes(Native):
+    """Leaves the flushing of subnormals on, and is wrong where that hides it."""
+
+    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        torch.set_flush_denormal(True)
+        y = super().__call__(x)
+        bits = x.detach().float().view(torch.int32)
+        tiny = ((bits & 0x7FFFFFFF) < 0x00800000) & ((bits & 0x7FFFFFFF) != 0)
+        return torch.where(tiny, (bits ^ 0x00400000).view(torch.float32), y.float()).to(x.dtype)
+
+
+def test_a_candidate_cannot_make_the_judge_flush() -> None:
+    assert swept(Flushes, 1.0, "bf16", "forward").count("violations") == 252
+    assert torch.tensor([1.0], dtype=torch.float64) * 2.0**-1070 != 0
+
+
+class Apart(Native):
+    """NaN at one positive input and at a smaller negative one of the same binade."""
+
+    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.where((x == 1.75) | (x == -1.25), torch.nan, super().__call__(x))
+
+
+@pytest.mark.parametrize("block", [None, 256])
+def test_of_equal_errors_the_smallest_magnitude_is_published_whatever_its_sign_and_the_block(
+    block: int | None,
+) -> None:
+    subject = engine(Apart, 32.0, "fp16", "forward").subject
+    used = TorchEngine(subject, load_contract(), block)
+    worst = used.sweep(key_of(subject, 32.0, load_contract()), 0, used.domain.size).worst
+    assert worst is not None
+    assert worst.pattern == encode(-1.25, torch.float16)

@@ -119,3 +119,33 @@ def test_tiles_are_the_pieces_of_the_domain(pass_: str) -> None:
     tiles, pieces = Tiles.of(domain, lo, hi, 1 << 16), domain.pieces(lo, hi, 1 << 16)
     assert tiles.lo.tolist() == [piece.lo for piece in pieces]
     assert tiles.size.tolist() == [piece.size for piece in pieces]
+
+
+class WritesItsInput(Native):
+    """Halves x in place, and is right for that."""
+
+    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        with torch.no_grad():
+            x.detach().mul_(0.5)
+        return super().__call__(x)
+
+
+class KeepsItsResult(Native):
+    """Gives back the same memory at each call; wrong at one input."""
+
+    memory = torch.empty(0)
+
+    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        y = super().__call__(x)
+        if KeepsItsResult.memory.shape != y.shape:
+            KeepsItsResult.memory = torch.empty_like(y)
+        out = KeepsItsResult.memory
+        out.copy_(torch.where(x == 3.0, y + 1, y).detach())
+        return out
+
+
+@pytest.mark.parametrize("kind", [WritesItsInput, KeepsItsResult])
+def test_a_candidate_that_writes_where_it_should_not(kind: type) -> None:
+    lo = encode(3.0, torch.float32) // BLOCK * BLOCK
+    found = agree(kind, 30.0, "forward", lo, lo + 3 * BLOCK)
+    assert found.count("violations") >= 1
