@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 
 from invariance.environment import NoSuchDevice, resolve_device
 from invariance.process import Job, run_job
@@ -16,6 +17,12 @@ from strategies.dtypes import TORCH
 
 def run(options: argparse.Namespace) -> int:
     """Run it; gives back the exit status. Raises UsageError."""
+    device = _device(options.device)
+    for path in (options.a, options.b):
+        if Path(path).is_dir():
+            raise UsageError(
+                f"{path} is a folder: compare takes two certificates, such as A/x.cert.json B/x.cert.json"
+            )
     try:
         a, b = document.read(options.a), document.read(options.b)
     except ValueError as error:
@@ -26,7 +33,7 @@ def run(options: argparse.Namespace) -> int:
     for lo, hi in found.ranges if a.key.out_dtype == b.key.out_dtype else ():
         print(f"  magnitudes {lo:#010x} to {hi - 1:#010x}: |x| from {_edge(a, lo)} to {_edge(a, hi - 1)}")
     if found.status == DIFFERENT and a.key.out_dtype == b.key.out_dtype:
-        print(_first_inputs(a, b, found, options))
+        print(_first_inputs(a, b, found, options, device))
     return found.status
 
 
@@ -34,14 +41,19 @@ def _edge(certificate: Certificate, magnitude: int) -> str:
     return repr(decode(magnitude, TORCH[certificate.key.dtype]))
 
 
-def _first_inputs(a: Certificate, b: Certificate, found: Comparison, options: argparse.Namespace) -> str:
+def _device(name: str) -> str:
+    try:
+        return resolve_device(name)
+    except NoSuchDevice as error:
+        raise UsageError(f"--{error}") from error
+
+
+def _first_inputs(
+    a: Certificate, b: Certificate, found: Comparison, options: argparse.Namespace, device: str
+) -> str:
     specs = tuple(options.candidate or (a.key.candidate, b.key.candidate))
     if specs[0] == specs[1] and not options.candidate:
         return "  both certificates are of the same candidate: with one version at hand no input can be named"
-    try:
-        device = resolve_device(options.device)
-    except NoSuchDevice as error:
-        raise UsageError(f"--{error}") from error
     kwargs = {"specs": specs, "device": device, "cap": a.key.cap, "dtype": a.key.dtype, "pass_": a.key.pass_}
     kwargs |= {"out_dtype": a.key.out_dtype}
     outcome = run_job(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 
 from invariance.sweep import document
 from invariance.sweep.certificate import Certificate, Key, difference, gaps, merged
@@ -13,7 +14,7 @@ from invariance.usage import UsageError, writable
 def run(options: argparse.Namespace) -> int:
     """Run it; gives back the exit status. Raises UsageError."""
     writable(options.output, "-o")
-    groups = grouped(options.certificates)
+    groups = grouped(_files(options.certificates))
     _one_a_name([parts[0] for parts in groups])
     wholes = [whole(parts) for parts in groups]
     for certificate in wholes:
@@ -23,6 +24,19 @@ def run(options: argparse.Namespace) -> int:
             raise UsageError(f"-o {options.output}: {error.strerror or error}") from error
         print(render(certificate))
     return 0 if all(certificate.ok for certificate in wholes) else 1
+
+
+def _files(paths: list[str]) -> list[str]:
+    """A folder stands for the certificates in it."""
+    found: list[str] = []
+    for path in paths:
+        inside = (
+            sorted(str(p) for p in Path(path).glob(f"*{document.SUFFIX}")) if Path(path).is_dir() else [path]
+        )
+        if not inside:
+            raise UsageError(f"{path} holds no *{document.SUFFIX} file")
+        found += inside
+    return found
 
 
 def grouped(paths: list[str]) -> list[list[tuple[str, Certificate]]]:
@@ -50,7 +64,7 @@ def _one_a_name(firsts: list[tuple[str, Certificate]]) -> None:
 def whole(parts: list[tuple[str, Certificate]]) -> Certificate:
     """The merged certificate of a complete set of parts; raises UsageError for an overlap or a gap."""
     key = parts[0][1].key
-    names = ", ".join(path for path, _ in parts)
+    names = ", ".join(dict.fromkeys(path for path, _ in parts))
     try:
         certificate = merged(part for _, part in parts)
     except ValueError as error:

@@ -43,12 +43,13 @@ def compare(a: Certificate, b: Certificate) -> Comparison:
     if a.key.out_dtype != b.key.out_dtype:
         reason = f"every result, for the output dtypes are {a.key.out_dtype} and {b.key.out_dtype}"
         return Comparison(DIFFERENT, reason, a.covered)
-    wrong = [index for index in a.fingerprints if a.fingerprints[index] != b.fingerprints[index]]
+    indices = sorted({*a.fingerprints, *b.fingerprints})
+    wrong = [index for index in indices if a.fingerprints.get(index) != b.fingerprints.get(index)]
     if not wrong:
         return Comparison(SAME, f"the same {a.inputs} results, bit for bit")
     size = min(RANGE, a.sign)
     ranges = joined((index * RANGE, index * RANGE + size) for index in wrong)
-    return Comparison(DIFFERENT, f"{len(wrong)} of {len(a.fingerprints)} fingerprints differ", ranges)
+    return Comparison(DIFFERENT, f"{len(wrong)} of {len(indices)} fingerprints differ", ranges)
 
 
 def differences(
@@ -65,7 +66,8 @@ def differences(
 
 
 def _block_differences(a: TorchEngine, b: TorchEngine, start: int) -> Iterator[Difference]:
-    (_, y), (_, other) = a.results(start), b.results(start)
+    y = a.results(start)[1].clone()  # b may write into the same output buffer
+    other = b.results(start)[1]
     wrong = (bits_of(y) != bits_of(other)) & ~(y.isnan() & other.isnan())
     mask = (1 << (8 * y.element_size())) - 1
     for column in wrong.any(0).nonzero().flatten()[:EXAMPLES].tolist():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import secrets
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from typing import Any
 import torch
 
 from invariance.sweep.certificate import COUNTS, Bin, Certificate, Found, Key, Worst
+from invariance.sweep.consistency import check, check_key
 from invariance.sweep.domain import decode
 from oracles import exact
 from oracles.formats import FORMATS
@@ -110,32 +112,73 @@ def _row(binade: int, bin_: Bin, show: _Show) -> dict[str, Any]:
 
 
 def loads(text: str) -> Certificate:
-    """The certificate that `dumps` wrote. Raises ValueError for anything else."""
+    """The certificate that `dumps` wrote. Raises ValueError for anything else: what was edited, or does not add up."""
     try:
-        data = json.loads(text)
-        if data["format"] != FORMAT:
-            raise ValueError(f"format {data['format']!r} is not {FORMAT!r}")
-        return _certificate(data)
-    except (KeyError, TypeError, AttributeError, IndexError) as error:
+        return _loaded(text)
+    except RecursionError:
+        raise ValueError("it is nested too deep") from None
+    except (KeyError, TypeError, AttributeError, IndexError, OverflowError) as error:
         raise ValueError(f"not a certificate: {type(error).__name__}: {error}") from None
 
 
+def _loaded(text: str) -> Certificate:
+    data = json.loads(text)
+    if data["format"] != FORMAT:
+        raise ValueError(f"format {data['format']!r} is not {FORMAT!r}")
+    certificate = _certificate(data)
+    check(certificate)
+    again = dumps(certificate)
+    if again != text:
+        raise ValueError(_mismatch(data, json.loads(again)) or "it is written in another form")
+    return certificate
+
+
+def _mismatch(given: Any, written: Any, where: str = "") -> str | None:
+    """The first place in which two documents differ, in words."""
+    if type(given) is not type(written) or not isinstance(given, (dict, list)):
+        if type(given) is type(written) and given == written:
+            return None
+        return f"{where or 'it'} is {_short(given)}, and {_short(written)} follows from the rest"
+    if isinstance(given, dict):
+        if odd := given.keys() ^ written.keys():
+            fault = "has an unknown" if min(odd) in given else "lacks the"
+            return f"{where or 'it'} {fault} entry {_short(min(odd))}"
+        pairs = [(f"{where}.{name}".lstrip("."), given[name], written[name]) for name in written]
+    elif len(given) != len(written):
+        return f"{where} has {len(given)} entries, not {len(written)}"
+    else:
+        pairs = [(f"{where}[{i}]", *pair) for i, pair in enumerate(zip(given, written, strict=True))]
+    return next((found for place, a, b in pairs if (found := _mismatch(a, b, place))), None)
+
+
+def _short(value: Any) -> str:
+    return ascii(value)[:60]
+
+
 def read(path: str | Path) -> Certificate:
-    """The certificate in a file. Raises ValueError that names the file."""
+    """The certificate in a file. Raises ValueError that names the file, in one line."""
     try:
         return loads(Path(path).read_text("utf-8"))
     except OSError as error:
         raise ValueError(f"{path}: {error.strerror}") from None
     except ValueError as error:
-        raise ValueError(f"{path} is no certificate: {error}") from None
+        raise ValueError(f"{path} is no certificate: {' '.join(str(error).split())[:300]}") from None
 
 
 def write(certificate: Certificate, path: Path) -> None:
     """Write the file whole or not at all: an interrupt leaves no half of it."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_name(path.name + ".part")
-    beside.write_text(dumps(certificate), "utf-8")
-    os.replace(beside, path)
+    beside = path.with_name(f"{path.name}.{secrets.token_hex(8)}.part")
+    text = dumps(certificate)
+    # "x" makes the file or fails, so that a link of that name is not followed; its mode is the umask's.
+    with beside.open("x", encoding="utf-8") as file:
+        try:
+            file.write(text)
+            file.close()
+            os.replace(beside, path)
+        except BaseException:
+            beside.unlink(missing_ok=True)
+            raise
 
 
 def _certificate(data: Mapping[str, Any]) -> Certificate:
@@ -149,15 +192,20 @@ def _certificate(data: Mapping[str, Any]) -> Certificate:
         contract=str(data["contract"]),
         judged=bool(data["judged"]),
     )
+    check_key(key)
     return Certificate(
         key=key,
         sign=1 << (8 * _DTYPES[key.dtype].itemsize - 1),
         covered=tuple(_span(text) for text in data["covered"]),
         counts={name: _found(data["counts"][name]) for name in COUNTS},
         below=Bin(int(data["below"]["inputs"]), _worst(data["below"]["worst"])),
-        profile={int(row["binade"]): Bin(int(row["inputs"]), _listed(row)) for row in data["profile"]},
+        profile=_profile(data["profile"]),
         fingerprints={int(index, 16): _pair(text) for index, text in data["fingerprint"].items()},
     )
+
+
+def _profile(rows: list[Mapping[str, Any]]) -> dict[int, Bin]:
+    return {int(row["binade"]): Bin(int(row["inputs"]), _listed(row)) for row in rows}
 
 
 def _span(text: str) -> tuple[int, int]:

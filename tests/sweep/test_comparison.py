@@ -52,6 +52,36 @@ def test_the_first_inputs_are_named() -> None:
     assert differences(a, a, ((LO, LO + BLOCK),)) == []
 
 
+def test_results_in_one_buffer_are_told_apart() -> None:
+    """Both candidates write into the same output."""
+    shared = torch.empty(2 * BLOCK)
+    engines = [engine(into(shared, kind), 30.0, "fp32", "forward") for kind in (Native, Reciprocal)]
+    expected = differences(
+        *(engine(kind, 30.0, "fp32", "forward") for kind in (Native, Reciprocal)), ((LO, LO + BLOCK),)
+    )
+    assert len(expected) == 5
+    assert differences(*engines, ((LO, LO + BLOCK),)) == expected
+
+
+def into(shared: torch.Tensor, kind: type[Native]) -> type[Native]:
+    """The same function, whose results lie in `shared`."""
+
+    class Into(kind):  # type: ignore[misc, valid-type]
+        def __call__(self, x: torch.Tensor) -> torch.Tensor:
+            y = super().__call__(x)
+            return shared.copy_(y.detach()) if x.shape == shared.shape else y
+
+    return Into
+
+
+def test_a_fingerprint_that_only_one_has_is_a_difference() -> None:
+    a = part(Native)
+    bare = replace(a, fingerprints={})
+    start = LO // RANGE * RANGE
+    for found in (compare(a, bare), compare(bare, a)):
+        assert (found.status, found.ranges) == (DIFFERENT, ((start, start + RANGE),))
+
+
 def test_other_subjects_and_other_parts_are_not_comparable() -> None:
     a = part(Native)
     for key in (replace(a.key, cap=20.0), replace(a.key, dtype="fp16"), replace(a.key, pass_="backward")):
