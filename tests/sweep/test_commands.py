@@ -197,6 +197,46 @@ def test_shards_merge_to_the_whole_and_gaps_and_overlaps_are_refused(
     assert run("merge", FILE, "-o", tmp_path) == 2
 
 
+def test_a_folder_stands_for_its_certificates(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    shards, empty = tmp_path / "shards", tmp_path / "empty"
+    for dtype in ("fp16", "bf16"):
+        document.write(sweep(CAST, 30, dtype, "forward"), shards / f"{dtype}.cert.json")
+    (shards / "notes.txt").write_text("no certificate")
+    empty.mkdir()
+    assert run("merge", shards, "-o", tmp_path / "out") == 0
+    assert {p.name for p in (tmp_path / "out").iterdir()} == {
+        "forward-bf16-30.cert.json",
+        "forward-fp16-30.cert.json",
+    }
+    capsys.readouterr()
+    assert run("merge", empty, "-o", tmp_path / "out") == 2
+    assert capsys.readouterr().err == f"softcap-verify: {empty} holds no *.cert.json file\n"
+    assert run("compare", shards, shards) == 2
+    err = capsys.readouterr().err
+    assert err.startswith(f"softcap-verify: {shards} is a folder: compare takes two certificates")
+    assert err.count("\n") == 1
+
+
+def test_a_file_given_twice_is_named_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "whole.cert.json"
+    document.write(sweep(CAST, 30, "fp16", "forward"), path)
+    assert run("merge", path, path, "-o", tmp_path / "out") == 2
+    err = capsys.readouterr().err
+    assert err.endswith(f"are covered twice (in {path})\n")
+    assert err.count(str(path)) == 1
+
+
+def test_a_device_that_is_none_is_refused_even_for_the_same_certificate(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "whole.cert.json"
+    document.write(sweep(CAST, 30, "fp16", "forward"), path)
+    assert run("compare", path, path, "--device", "tpu") == 2
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert printed.err.startswith("softcap-verify: --device 'tpu' is not one of")
+
+
 def test_compare_says_same_different_or_not_comparable(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
