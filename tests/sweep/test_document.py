@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 from collections.abc import Callable
@@ -15,7 +16,7 @@ import torch
 from invariance.cli import main
 from invariance.sweep import document
 from invariance.sweep.domain import encode
-from tests.sweep.subjects import BLOCK, Native, planted, swept
+from tests.sweep.subjects import BLOCK, Flushing, Native, Quotient, planted, seams, swept
 
 WRONG = 0x4200
 
@@ -216,6 +217,22 @@ def test_the_inputs_that_are_named_are_sorted_and_covered() -> None:
     data["counts"]["violations"]["first"][0]["bits"] = "0x00000001"
     with pytest.raises(ValueError, match=r"counts\.violations names inputs"):
         document.loads(rewritten(data))
+
+
+@pytest.mark.parametrize("pass_", ["forward", "backward"])
+@pytest.mark.parametrize(("cap", "dtype"), [(1e-44, "bf16"), (1e5, "fp16"), (2**120, "bf16")])
+def test_the_certificate_of_any_candidate_is_believed(cap: float | int, dtype: str, pass_: str) -> None:
+    """Also of those that break rules, overflow, flush or give NaN, and where the cap is not judged."""
+    for kind in (Flushing, Quotient):
+        certificate = swept(kind, cap, dtype, pass_)
+        assert document.loads(document.dumps(certificate)) == certificate
+
+
+@pytest.mark.parametrize("pass_", ["forward", "backward"])
+def test_the_certificate_of_any_part_is_believed(pass_: str) -> None:
+    for kind, lo in itertools.product((Flushing, Quotient), seams(30.0, pass_)):
+        certificate = swept(kind, 30.0, "fp32", pass_, lo, lo + BLOCK)
+        assert document.loads(document.dumps(certificate)) == certificate
 
 
 def test_writing_follows_no_link_and_leaves_nothing_beside(tmp_path: Path) -> None:
