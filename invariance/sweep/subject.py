@@ -65,7 +65,7 @@ def subject(candidate: Candidate, cap: float | int, dtype: str, pass_: str, devi
     y_dtype = map_.out_dtype(wanted, device)
     if y_dtype not in (wanted, torch.float32):
         raise CandidateRaised(f"returned {y_dtype} for {wanted}: a result is FP32 or of the input's dtype")
-    return Subject(map_, Domain(wanted, float(cap), pass_), y_dtype, device)
+    return Subject(map_, Domain(wanted, cap_as_fp32(cap), pass_), y_dtype, device)
 
 
 def key_of(subject: Subject, cap: float | int, contract: Contract) -> Key:
