@@ -5,10 +5,19 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 
 from invariance.offered import CAMPAIGNS, DTYPES, OPERATORS, PROFILES, ROUNDINGS, SWEPT_PASSES, TIERS
-from invariance.usage import read_cap, read_choice, read_dtype, read_seconds, read_shard, read_whole
+from invariance.usage import (
+    UsageError,
+    read_cap,
+    read_choice,
+    read_dtype,
+    read_folder,
+    read_seconds,
+    read_shard,
+    read_whole,
+    shown,
+)
 
 ON_A_GPU = 3  # child processes of a campaign: the host prepares as long as the device works
 _CANDIDATE = "pkg.mod:attr, path/file.py:attr or a short name (default: registry)"
@@ -49,7 +58,7 @@ def check(parser: argparse.ArgumentParser) -> None:
     of_roundings = "once, or chain: the contract of an eager chain in the input dtype"
     _choice(parser, "--rounding", ROUNDINGS, of_roundings, default="once")
     _choice(parser, "--op", OPERATORS, ", ".join(OPERATORS), default=OPERATORS[0])
-    parser.add_argument("--report", type=Path, metavar="DIR", help="write report.json, .md and .html there")
+    _path(parser, "--report", "DIR", "write report.json, .md and .html there")
     parser.add_argument("--json", action="store_true", help=_JSON)
 
 
@@ -65,13 +74,13 @@ def replay(parser: argparse.ArgumentParser) -> None:
         metavar="CASE",
         help="the JSON that a report's replay line holds, or a file of such lines: a corpus",
     )
-    parser.add_argument("--candidate", metavar="SPEC", help="judge this candidate on the case instead")
+    _once(parser, "--candidate", metavar="SPEC", help="judge this candidate on the case instead")
     _seconds(parser, "--timeout", 60.0, "seconds (default: 60)")
 
 
 def fuzz(parser: argparse.ArgumentParser) -> None:
     """New caps by the thousand."""
-    parser.add_argument("--candidate", default="registry", metavar="SPEC", help=_CANDIDATE)
+    _once(parser, "--candidate", default="registry", metavar="SPEC", help=_CANDIDATE)
     _choice(
         parser,
         "--campaign",
@@ -91,36 +100,53 @@ def fuzz(parser: argparse.ArgumentParser) -> None:
     length.add_argument("--examples", type=examples, metavar="N", help="how many caps, whatever the time")
     parser.add_argument("--device", default="auto", help=_DEVICE)
     _whole(parser, "--seed", "N", "of every draw (default: 0)", 0, 0)
-    parser.add_argument(
-        "--shard", type=read_shard, default=(1, 1), metavar="K/N", help="part K of N of the campaign"
+    _once(
+        parser,
+        "--shard",
+        type=read_shard,
+        default=(1, 1),
+        metavar="K/N",
+        help="part K of N of the campaign",
     )
     _whole(
         parser, "--jobs", "N", f"child processes at a time (default: cores, at most {ON_A_GPU} on a GPU)", 1
     )
     _seconds(parser, "--timeout", 30.0, "seconds that a cap may take (default: 30)")
-    parser.add_argument(
-        "--corpus", type=Path, metavar="FILE", help="append each failure there, a line of JSON, for replay"
-    )
-    parser.add_argument("--report", type=Path, metavar="DIR", help="write fuzz.json and fuzz.md there")
+    _path(parser, "--corpus", "FILE", "append each failure there, a line of JSON, for replay")
+    _path(parser, "--report", "DIR", "write fuzz.json and fuzz.md there")
     parser.add_argument("--json", action="store_true", help=_JSON)
 
 
 def sweep(parser: argparse.ArgumentParser) -> None:
     """Every input of a dtype."""
-    parser.add_argument("--candidate", default="registry", metavar="SPEC", help=_CANDIDATE)
-    _several(parser, "--softcap", "C", "caps (default: 20 30)", read_cap)
+    _once(parser, "--candidate", default="registry", metavar="SPEC", help=_CANDIDATE)
+    _several(
+        parser,
+        "--softcap",
+        "C",
+        "caps (default: 20 30); judged from 2^-60 to 2^60, beyond that reported only",
+        read_cap,
+    )
     _several(parser, "--dtype", "DTYPE", f"{', '.join(DTYPES)} (default: all)", read_dtype)
     of_passes = "forward, backward or both (default: what the candidate has)"
-    _choice(parser, "--pass", (*SWEPT_PASSES, "both"), of_passes, dest="pass_")
+    _once(
+        parser,
+        "--pass",
+        type=partial(read_choice, "--pass", (*SWEPT_PASSES, "both")),
+        dest="pass_",
+        metavar="PASS",
+        help=of_passes,
+    )
     parser.add_argument("--device", default="auto", help=_DEVICE)
-    parser.add_argument(
+    _once(
+        parser,
         "--shard",
         type=read_shard,
         default=(1, 1),
         metavar="K/N",
         help="only the K-th of N parts of each FP32 domain (a 16-bit one is one piece, in part N/N)",
     )
-    parser.add_argument("--report", type=Path, metavar="DIR", help="write the certificates there")
+    _path(parser, "--report", "DIR", "write the certificates there")
     parser.add_argument(
         "--resume",
         action="store_true",
@@ -134,7 +160,12 @@ def merge(parser: argparse.ArgumentParser) -> None:
     """The certificates of shards, made whole."""
     parser.add_argument("certificates", nargs="+", metavar="CERT", help="*.cert.json files")
     parser.add_argument(
-        "-o", "--output", type=Path, required=True, metavar="DIR", help="where the whole ones go"
+        "-o",
+        "--output",
+        type=partial(read_folder, "-o"),
+        required=True,
+        metavar="DIR",
+        help="where the whole ones go",
     )
 
 
@@ -162,7 +193,7 @@ def mutants(parser: argparse.ArgumentParser) -> None:
         f"{', '.join(TIERS)} or all: every one that this machine has (default: all)",
         default="all",
     )
-    parser.add_argument("--report", type=Path, metavar="DIR", help="write mutants.json and mutants.md there")
+    _path(parser, "--report", "DIR", "write mutants.json and mutants.md there")
     parser.add_argument("--json", action="store_true", help=_JSON)
     _whole(parser, "--jobs", "N", "kernels judged at a time (default: cores)", 1)
     _whole(parser, "--seed", "N", "of the plan's hash-drawn cases (default: 0)", 0, 0)
@@ -177,6 +208,37 @@ def _several(
 ) -> None:
     """A flag that takes several values and may be repeated: lists of lists, see `usage.flattened`."""
     parser.add_argument(flag, action="append", nargs="+", type=read, metavar=metavar, help=help_)
+
+
+class _Once(argparse.Action):
+    """A flag of one value: where the last of several would silently win, what was asked for is not what runs."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,  # noqa: ARG002
+        namespace: argparse.Namespace,
+        values: object,
+        option_string: str | None = None,
+    ) -> None:
+        given = vars(namespace).setdefault("given_once", {})
+        if self.dest in given:
+            raise UsageError(
+                f"{option_string} {given[self.dest]} and {_spelled(values)}: this command takes one, run it for each"
+            )
+        given[self.dest] = _spelled(values)
+        setattr(namespace, self.dest, values)
+
+
+def _spelled(value: object) -> str:
+    return shown("/".join(map(str, value)) if isinstance(value, tuple) else str(value))
+
+
+def _once(parser: argparse.ArgumentParser, flag: str, **more: object) -> None:
+    parser.add_argument(flag, action=_Once, **more)  # type: ignore[arg-type]  # argparse's own keywords
+
+
+def _path(parser: argparse.ArgumentParser, flag: str, metavar: str, help_: str) -> None:
+    parser.add_argument(flag, type=partial(read_folder, flag), metavar=metavar, help=help_)
 
 
 def _choice(

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import os
+import re
 import struct
 import sys
 import tempfile
@@ -14,6 +16,11 @@ from invariance.offered import DTYPES
 
 Value = TypeVar("Value")
 
+_DECIMAL = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?", re.ASCII | re.IGNORECASE)
+_HEX = re.compile(r"[+-]?0x([0-9a-f]+\.?[0-9a-f]*|\.[0-9a-f]+)(p[+-]?\d+)?", re.ASCII | re.IGNORECASE)
+_WHOLE = re.compile(r"\d{1,18}", re.ASCII)
+_ECHOED = 40  # characters of a wrong argument that a message repeats
+
 
 class UsageError(Exception):
     """A request that cannot be carried out; one line that says what was given and what exists. Exit status 2."""
@@ -24,30 +31,42 @@ def flattened(values: list[list[Value]] | None) -> list[Value]:
     return list(dict.fromkeys(value for group in values or [] for value in group))
 
 
+def shown(text: str) -> str:
+    """What was given, for a message of one line: its beginning, where it is long."""
+    return repr(text) if len(text) <= _ECHOED else f"{text[:_ECHOED]!r}... ({len(text):,} characters)"
+
+
 def read_cap(text: str) -> float | int:
-    """A cap: an int stays an int; it must be finite and positive also as FP32."""
+    """A cap: an int stays an int; it must be finite and positive also as FP32.
+
+    Spelled as a decimal, with or without an exponent, or as a hexadecimal float; in ASCII, without `_` and blanks,
+    which Python's own `int` and `float` take.
+    """
+    cap, as_fp32 = math.nan, math.nan
     try:
-        cap: float | int = (
-            int(text)
-            if text.strip().lstrip("+-").isdigit()
-            else float.fromhex(text)
-            if "0x" in text
-            else float(text)
-        )
+        cap = _number(text)
         as_fp32 = struct.unpack("<f", struct.pack("<f", cap))[0]
-    except (ValueError, OverflowError):
-        as_fp32, cap = math.nan, math.nan
+    except (ValueError, OverflowError, struct.error):  # the last for an int that has no double
+        pass
     if not (math.isfinite(as_fp32) and as_fp32 > 0):
         raise UsageError(
-            f"--softcap {text!r} is not a cap: give a number that is finite and positive also in FP32, such as 30"
+            f"--softcap {shown(text)} is not a cap: give a number that is finite and positive also in FP32, such as 30"
         )
     return cap
+
+
+def _number(text: str) -> float | int:
+    if _HEX.fullmatch(text):
+        return float.fromhex(text)
+    if not _DECIMAL.fullmatch(text):
+        raise ValueError(text)
+    return int(text) if text.lstrip("+-").isdigit() else float(text)
 
 
 def read_choice(flag: str, known: Iterable[str], text: str) -> str:
     """One of the values that a flag knows."""
     if text not in known:
-        raise UsageError(f"{flag} {text!r} is unknown: there are {', '.join(known)}")
+        raise UsageError(f"{flag} {shown(text)} is unknown: there are {', '.join(known)}")
     return text
 
 
@@ -58,34 +77,45 @@ def read_dtype(text: str) -> str:
 
 def read_whole(flag: str, text: str, *, least: int) -> int:
     """A whole number of at least `least`."""
-    if not text.isascii() or not text.isdigit() or int(text) < least:
-        raise UsageError(f"{flag} {text!r} is not a whole number of at least {least}")
+    if not _WHOLE.fullmatch(text) or int(text) < least:
+        raise UsageError(f"{flag} {shown(text)} is not a whole number of at least {least}")
     return int(text)
 
 
 def read_shard(text: str) -> tuple[int, int]:
     """`K/N`, part K of N."""
     number, _, of = text.partition("/")
-    if not (
-        number.isascii()
-        and number.isdigit()
-        and of.isascii()
-        and of.isdigit()
-        and 1 <= int(number) <= int(of)
-    ):
-        raise UsageError(f"--shard {text!r} is not K/N with 1 <= K <= N, such as 1/8")
+    if not (_WHOLE.fullmatch(number) and _WHOLE.fullmatch(of) and 1 <= int(number) <= int(of)):
+        raise UsageError(f"--shard {shown(text)} is not K/N with 1 <= K <= N, such as 1/8")
     return int(number), int(of)
 
 
 def read_seconds(flag: str, text: str, unit: str = "seconds") -> float:
     """A time limit in seconds, or in another unit."""
-    try:
-        time = float(text)
-    except ValueError:
-        time = 0.0
+    time = float(text) if _DECIMAL.fullmatch(text) else 0.0
     if not 0 < time < 1e6:
-        raise UsageError(f"{flag} {text!r} is not a number of {unit} above 0 and below a million")
+        raise UsageError(f"{flag} {shown(text)} is not a number of {unit} above 0 and below a million")
     return time
+
+
+def read_folder(flag: str, text: str) -> Path:
+    """A folder or a file to write; an empty name would be the current folder, as of a shell variable that is unset."""
+    if not text.strip():
+        raise UsageError(f"{flag} {text!r} is no path: give one, such as out")
+    return Path(text)
+
+
+def possible(folder: Path | None, flag: str = "--report") -> None:
+    """See that a folder can be one, and make nothing yet."""
+    if folder is None:
+        return
+    if folder.exists() and not folder.is_dir():
+        raise UsageError(f"{flag} {folder} is a file, not a folder")
+    there = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+    if not there.is_dir():
+        raise UsageError(f"{flag} {folder}: {there} is a file, not a folder")
+    if not os.access(there, os.W_OK | os.X_OK):
+        raise UsageError(f"{flag} {folder}: {there} takes no file: Permission denied")
 
 
 def writable(folder: Path | None, flag: str = "--report") -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import time
 from collections.abc import Callable, Iterator
@@ -24,6 +25,8 @@ Progress = Callable[[int, int, str], None]
 PIECE = {"cpu": 1 << 25, "cuda": 1 << 28}
 """Magnitudes of one job: a few seconds on a core, a few milliseconds on a GPU."""
 PIECES = "pieces"
+TRIES = 10
+"""At writing a file into a folder that other runs tidy up."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +70,12 @@ class Campaign:
     _left: dict[Target, int] = field(default_factory=dict)
 
     def run(self) -> None:
-        """Everything; an interrupt propagates and leaves the finished pieces in the report folder."""
+        """Everything; an interrupt propagates and leaves the finished pieces in the report folder.
+
+        Certificates that an earlier run left of these targets go first: what fails now has none. Raises Occupied
+        where one of another candidate is in the place of one to come.
+        """
+        self._clear()
         jobs = [job for target in self.targets if target not in self.failures for job in self._jobs(target)]
         began, inputs = time.monotonic(), 0
         for done, outcome in enumerate(run_jobs(self._wanted(jobs), workers=self.workers), 1):
@@ -81,6 +89,17 @@ class Campaign:
         for target, failures in self.failures.items():
             if (untried := self._left.get(target, 0) - len(failures)) > 0:
                 failures.append(f"pieces that were not tried: {untried}")
+        self._tidy()
+        for target, certificate in self.certificates.items():
+            self._see_that_it_stands(target, certificate)
+
+    def left_behind(self) -> bool:
+        """Whether there are pieces that a run with `resume` could use."""
+        if self.report is None:
+            return False
+        own = f"*.{self.source[:12]}{document.SUFFIX}"
+        names = [path.name for path in (self.report / PIECES).glob(own)]
+        return any(name.startswith(f"{target.stem}.") for name in names for target in self.targets)
 
     def refuse(self, pass_: str, reason: str) -> None:
         """Fail the targets of a pass before any input is tried."""
@@ -121,6 +140,16 @@ class Campaign:
             kwargs |= {"pass_": target.pass_, "lo": lo, "hi": hi}
             yield Job("invariance.sweep.work:piece", kwargs, self.timeout, key=target)
 
+    def _clear(self) -> None:
+        paths = [path for target in self.targets if (path := self.path(target)) is not None]
+        for path in paths:
+            if (other := _candidate_of(path)) not in (None, self.name):
+                raise Occupied(
+                    f"{path} is of candidate {other}, and this run is of {self.name}: give each a folder"
+                )
+        for path in paths:
+            path.unlink(missing_ok=True)
+
     def _kept(self, target: Target, lo: int, hi: int) -> Certificate | None:
         """A piece that an earlier run left behind, if it is to be used."""
         path = self._piece_path(target, lo, hi)
@@ -128,7 +157,7 @@ class Campaign:
             return None
         for left in path.parent.glob(f"{_piece_name(target, lo, hi)}*"):
             if not self.resume or left != path:
-                left.unlink()
+                left.unlink(missing_ok=True)
         if not path.is_file():
             return None
         try:
@@ -154,7 +183,7 @@ class Campaign:
             self.failures.setdefault(target, []).append(f"{where}: {outcome.reason}")
             return
         if (path := self._piece_path(target, lo, hi)) is not None:
-            document.write(outcome.value, path)
+            _write(outcome.value, path)
         self._parts[target].append(outcome.value)
         self._left[target] -= 1
         self._finish(target)
@@ -164,15 +193,55 @@ class Campaign:
         if self._left[target] or not self._parts[target]:
             return
         self.certificates[target] = merged(self._parts[target])
-        if (path := self.path(target)) is None:
+        path = self.path(target)
+        if path is not None and not path.exists():  # else by another run: seen below, and not overwritten
+            _write(self.certificates[target], path)
+
+    def _see_that_it_stands(self, target: Target, certificate: Certificate) -> None:
+        """Two runs may write to one folder at once: each answers for its own certificates."""
+        path = self.path(target)
+        if path is None:
             return
-        document.write(self.certificates[target], path)
-        for part in self._parts[target]:
-            piece = self._piece_path(target, *part.covered[0])
-            if piece is not None:
-                piece.unlink(missing_ok=True)
-        if not any(path.with_name(PIECES).glob("*")) and path.with_name(PIECES).is_dir():
-            path.with_name(PIECES).rmdir()
+        try:
+            same = path.read_text("utf-8") == document.dumps(certificate)
+        except (OSError, UnicodeDecodeError):
+            same = False
+        if not same:
+            whose = _candidate_of(path)
+            what = f"a certificate of {whose}" if whose else "no certificate"
+            self.failures.setdefault(target, []).append(
+                f"{path} holds {what} and not what this run found: another run writes there too"
+            )
+
+    def _tidy(self) -> None:
+        """Remove the pieces of targets that are whole. Not before the end: an interrupted run resumes with them."""
+        for target in self.certificates:
+            for part in self._parts[target]:
+                if (piece := self._piece_path(target, *part.covered[0])) is not None:
+                    piece.unlink(missing_ok=True)
+        if self.report is not None:
+            with contextlib.suppress(OSError):  # of other runs there are pieces yet, or it is gone
+                (self.report / PIECES).rmdir()
+
+
+class Occupied(Exception):
+    """A certificate of another candidate is where this run would put its own; the message names both."""
+
+
+def _candidate_of(path: Path) -> str | None:
+    try:
+        return document.read(path).key.candidate
+    except ValueError:
+        return None
+
+
+def _write(certificate: Certificate, path: Path) -> None:
+    """Write it, again where another run removed the folder, or took the file that was to be renamed, meanwhile."""
+    for _ in range(TRIES - 1):
+        with contextlib.suppress(FileNotFoundError):
+            document.write(certificate, path)
+            return
+    document.write(certificate, path)
 
 
 def _piece_name(target: Target, lo: int, hi: int) -> str:

@@ -46,7 +46,7 @@ def test_a_sweep_writes_a_certificate_for_each_cap_dtype_and_pass(
     assert found.complete
     assert found == sweep(CAST, 30, "bf16", "forward") == certify_16bit(load(CAST), 30, "bf16", "forward")
     out = capsys.readouterr().out
-    assert out.count("PASS") == 4
+    assert out.count("PASS") == 4 + 1  # and the last line
     assert "65,536 inputs" in out
     assert str(tmp_path) not in (tmp_path / "forward-bf16-30.cert.json").read_text()
 
@@ -99,7 +99,7 @@ def test_a_candidate_without_a_gradient(capsys: pytest.CaptureFixture[str]) -> N
         assert run("sweep", "--candidate", spec, *common, "--pass", asked) == 1
         out = capsys.readouterr().out
         assert refused in out
-        assert (out.count("PASS"), out.count("FAIL")) == (passed, 1)
+        assert (out.count("PASS"), out.count("FAIL")) == (passed, 1 + 1)  # and the last line
 
 
 def test_an_interrupted_sweep_goes_on_where_it_stopped(
@@ -307,7 +307,8 @@ def test_after_a_piece_that_failed_the_others_of_its_kind_are_not_tried(
     monkeypatch.setitem(campaign.PIECE, "cpu", 1 << 20)
     asked = ("--candidate", f"{FILE}:GivesUp", "--softcap", 30, "--dtype", "fp32", "--pass", "forward")
     assert run("sweep", *asked, "--shard", "261/512", "--jobs", 1, "--report", tmp_path) == 1
-    lines = capsys.readouterr().out.splitlines()
+    *lines, last = capsys.readouterr().out.splitlines()
+    assert last == "FAIL: 1 of 1 failed"
     assert [line.partition("cap 30: ")[2] for line in lines] == [
         "magnitudes 0x41200000 to 0x412fffff: ArithmeticError: eleven",
         "pieces that were not tried: 1",
