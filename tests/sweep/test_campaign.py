@@ -285,13 +285,13 @@ def test_the_last_line_says_what_was_not_judged(capsys: pytest.CaptureFixture[st
 
 
 def test_the_last_line_names_what_only_check_judges(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    even = GOOD.replace("cap * (x.float() / cap).tanh()", "(cap * (x.float() / cap).tanh()).abs() * x.sign()")
-    (here / "even.py").write_text(
-        even.replace("return", "y =") + "    return y + 1e-6 * (x > 0) * y.abs().clamp(max=1e-3)\n"
-    )
-    assert run("sweep", "--candidate", "even.py:f", *BF16) in (0, 1)
-    out = capsys.readouterr().out.splitlines()
-    assert re.search(r"; but oddness breaks [\d,]+.*: `check` judges that$", out[-1])
+    one_ulp_up = "import torch\n\nclass Up:\n    def __init__(self, softcap):\n        self.cap = softcap\n"
+    one_ulp_up += "    def __call__(self, x):\n        y = self.cap * (x.float() / self.cap).tanh()\n"
+    one_ulp_up += "        return torch.where(x == 3.0, torch.nextafter(y, y + 1), y)\n"
+    (here / "up.py").write_text(one_ulp_up)
+    assert run("sweep", "--candidate", "up.py:Up", *BF16) == 0
+    last = capsys.readouterr().out.splitlines()[-1]
+    assert last == "PASS: 1 by the accuracy rules; but oddness breaks 1: `check` judges that"
 
 
 def test_an_early_interrupt_ends_in_one_line() -> None:
