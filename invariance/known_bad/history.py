@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from invariance.known_bad.entry import ANY, wrong
-from invariance.known_bad.kernel import Kernel, capped, gradient, nudged
+from invariance.known_bad.kernel import Forward, Kernel, capped, gradient, nudged
 
 
 @wrong(bugs=(88,), must={"repeat"}, may=ANY)
@@ -16,6 +16,21 @@ def tuned_after_three_calls(softcap: float) -> Kernel:
     """From its fourth call on an operator uses the configuration that timing preferred."""
     calls = itertools.count()
     return Kernel(softcap, lambda x, c: nudged(capped(x, c), next(calls) >= 3))
+
+
+@wrong(bugs=(88,), must={"grad_mode"}, may=ANY)
+def the_first_mode_sticks(softcap: float) -> Kernel:
+    """An operator keeps the path of its first call: training's where gradients are recorded, else inference's."""
+    first: list[str] = []
+
+    def called_in(mode: str) -> Forward:
+        def forward(x: Tensor, c: float) -> Tensor:
+            first.extend([] if first else [mode])
+            return nudged(capped(x, c), first[0] == "inference")
+
+        return forward
+
+    return Kernel(softcap, forward=called_in("training"), inference=called_in("inference"))
 
 
 @wrong(bugs=(90,), must={"repeat"}, may=ANY)

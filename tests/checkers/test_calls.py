@@ -176,6 +176,26 @@ def test_grad_mode_catches(kernel, pass_, label):
     assert label in found.mismatch.label
 
 
+class FirstModeSticks:
+    """Keeps the path of its first call, which is another one under no_grad."""
+
+    def __init__(self, softcap=30.0):
+        self.cap, self.inference = softcap, None
+
+    def __call__(self, x):
+        if self.inference is None:
+            self.inference = not (torch.is_grad_enabled() and x.requires_grad)
+        y = softcap(x, self.cap)
+        return bumped(y) if self.inference else y
+
+
+@pytest.mark.parametrize("pass_", ["forward", "inference"])
+def test_grad_mode_sees_that_the_first_mode_sticks_to_an_operator(pass_):
+    found = verdict("grad_mode", adapt("sticks", FirstModeSticks), CASE, pass_)
+    assert found.mismatch is not None
+    assert found.mismatch.label.startswith("an operator of its own, first called in")
+
+
 class OtherInEval(torch.nn.Module):
     def __init__(self, softcap):
         super().__init__()
