@@ -100,14 +100,7 @@ def fuzz(parser: argparse.ArgumentParser) -> None:
     length.add_argument("--examples", type=examples, metavar="N", help="how many caps, whatever the time")
     parser.add_argument("--device", default="auto", help=_DEVICE)
     _whole(parser, "--seed", "N", "of every draw (default: 0)", 0, 0)
-    _once(
-        parser,
-        "--shard",
-        type=read_shard,
-        default=(1, 1),
-        metavar="K/N",
-        help="part K of N of the campaign",
-    )
+    _shard(parser, "part K of N of the campaign")
     _whole(
         parser, "--jobs", "N", f"child processes at a time (default: cores, at most {ON_A_GPU} on a GPU)", 1
     )
@@ -138,14 +131,7 @@ def sweep(parser: argparse.ArgumentParser) -> None:
         help=of_passes,
     )
     parser.add_argument("--device", default="auto", help=_DEVICE)
-    _once(
-        parser,
-        "--shard",
-        type=read_shard,
-        default=(1, 1),
-        metavar="K/N",
-        help="only the K-th of N parts of each FP32 domain (a 16-bit one is one piece, in part N/N)",
-    )
+    _shard(parser, "only the K-th of N parts of each FP32 domain (a 16-bit one is one piece, in part N/N)")
     _path(parser, "--report", "DIR", "write the certificates there")
     parser.add_argument(
         "--resume",
@@ -235,6 +221,10 @@ def _spelled(value: object) -> str:
 
 def _once(parser: argparse.ArgumentParser, flag: str, **more: object) -> None:
     parser.add_argument(flag, action=_Once, **more)  # type: ignore[arg-type]  # argparse's own keywords
+
+
+def _shard(parser: argparse.ArgumentParser, help_: str) -> None:
+    _once(parser, "--shard", type=read_shard, default=(1, 1), metavar="K/N", help=help_)
 
 
 def _path(parser: argparse.ArgumentParser, flag: str, metavar: str, help_: str) -> None:

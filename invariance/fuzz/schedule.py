@@ -13,7 +13,6 @@ from strategies.cases import caps as any_caps
 from strategies.cases import drawn
 from strategies.words import scalar
 
-CAMPAIGNS = ("mixed", "bf16xbf16")
 FIRST_ROUND = 8  # caps; short, so that a kernel that is wrong everywhere is known at once
 ROUND = 24
 KINDS = ("families", "neighbourhoods", "families", "hypothesis")

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-TIERS = ("plan", "interpreter", "codegen", "device")
+from invariance.offered import TIERS
 
 # A cap that no 16-bit type holds, so that a cap rounded on its way to the kernel is another number.
 CAP = 17.3

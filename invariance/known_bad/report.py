@@ -9,8 +9,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from invariance.known_bad.entry import TIERS
 from invariance.known_bad.matrix import Row, Score
+from invariance.offered import TIERS
 
 SCHEMA_VERSION = 1
 INTERRUPTED = "interrupted before it"

@@ -207,13 +207,12 @@ class TritonEngine(TorchEngine):
         by_tile = [getattr(lists, name) for name in _BY_TILE]
         some = lists.key, lists.at, lists.got, lists.sure, lists.open, lists.dirty, lists.floors
         for zone, first, last in runs:
-            special = zone == places.SPECIAL
-            bounds = (0.0, 0.0) if special else (places.BOUNDS[pass_][zone], places.OFF_BOUNDS[pass_][zone])
-            how = {"BOUND": bounds[0], "OFF_BOUND": bounds[1], "ZONE": zone, **shape}
+            bounds = {"BOUND": places.BOUNDS[pass_][zone], "OFF_BOUND": places.OFF_BOUNDS[pass_][zone]}
+            how = {"ZONE": zone, **bounds, **shape}
             kernels.verify_kernel[(last - first,)](
                 bits, start, y.shape[1], first, *table, *by_tile, lists.floors, **how
             )
-            if not special:
+            if zone != places.SPECIAL:
                 kernels.list_kernel[(last - first,)](
                     bits, start, first, *table, *some, *lists.listed, CAPACITY, **how
                 )

@@ -24,7 +24,7 @@ from invariance.sweep.kernel_math import (
     canonical,
     errors_of,
     mixed,
-    per_spacing,
+    per_spacing_below,
     quantised,
     quantised_small,
     widened,
@@ -57,6 +57,13 @@ def unusual(p, n, after, cap, BACKWARD: tl.constexpr):
         return (p != n) | (p < 0) | (p > ONE) | (after > p)
     top = cap.to(tl.float32).to(tl.int32, bitcast=True)
     return (p != (n ^ SIGN)) | (p < 0) | (p > top) | (after < p)
+
+
+@triton.jit
+def rounding(off, edge, OFF_BOUND: tl.constexpr):
+    """Where results are correctly rounded for certain, and where that is open."""
+    sure = (off < 0.5 - OFF_BOUND) & ~edge
+    return sure, ((off <= 0.5 + OFF_BOUND) | edge) & ~sure
 
 
 @triton.jit(do_not_specialize=["start", "first"])
@@ -104,8 +111,7 @@ def verify_kernel(
             if ZONE == 0 and not BACKWARD:  # published in units of the floor; a result of zero may be a flush
                 a = widened(m)
                 error = tl.abs(got - a) / tl.load(k + FLOOR)
-                before = tl.maximum(a.to(tl.int64, bitcast=True) - 1, 0).to(tl.float64, bitcast=True)
-                reach = tl.load(k + LIMIT) / per_spacing(before) + tl.load(k + FLOOR)
+                reach = tl.load(k + LIMIT) / per_spacing_below(m) + tl.load(k + FLOOR)
                 zero = got == 0.0
                 gone = zero & (a > reach * 1.0001)
                 fine = fine | gone | (zero & (a < reach * 0.9999))
@@ -118,10 +124,9 @@ def verify_kernel(
                 if not BACKWARD:
                     counts = inside & ~edge
             dirty += ((unusual(p, n, after, cap, BACKWARD) | ~fine) & inside).to(tl.int32)
-            sure = (off < 0.5 - OFF_BOUND) & ~edge
-            maybe = (off <= 0.5 + OFF_BOUND) | edge
+            sure, left_open = rounding(off, edge, OFF_BOUND)
             rounded += (sure & inside).to(tl.int32)
-            open_ += (maybe & ~sure & inside).to(tl.int32)
+            open_ += (left_open & inside).to(tl.int32)
             better = counts & (key > best)
             best = tl.where(better, key, best)
             raw = tl.where(better, error, raw)
@@ -180,8 +185,8 @@ def list_kernel(
             m = lo + place
             p = tl.load(y + (m - start), mask=inside, other=0)
             error, off, edge = errors_of(m, widened(p), k, ZONE, BACKWARD)
-            sure = (off < 0.5 - OFF_BOUND) & ~edge
-            round_it = ((off <= 0.5 + OFF_BOUND) | edge) & ~sure & inside
+            _sure, left_open = rounding(off, edge, OFF_BOUND)
+            round_it = left_open & inside
             high = quantised_small(error + width)
             low = quantised_small(tl.maximum(error - width, 0.0))
             near = (high >= bar) & inside
