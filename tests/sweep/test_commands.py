@@ -102,6 +102,21 @@ def test_a_candidate_without_a_gradient(capsys: pytest.CaptureFixture[str]) -> N
         assert (out.count("PASS"), out.count("FAIL")) == (passed, 1 + 1)  # and the last line
 
 
+def interrupt_after_one_piece(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The first outcome of all runs from here on is followed by Ctrl-C; gives back where the outcomes seen begin."""
+    real, seen = campaign.run_jobs, []
+
+    def interrupted(jobs: object, workers: int) -> object:
+        for outcome in real(jobs, workers=workers):  # type: ignore[arg-type]  # as given
+            seen.append(outcome.job.kwargs["lo"])
+            yield outcome
+            if len(seen) == 1:
+                raise KeyboardInterrupt
+
+    monkeypatch.setattr(campaign, "run_jobs", interrupted)
+    return seen
+
+
 def test_an_interrupted_sweep_goes_on_where_it_stopped(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -119,16 +134,7 @@ def test_an_interrupted_sweep_goes_on_where_it_stopped(
         "forward",
     ]
     arguments += ["--shard", "300/1024", "--report", tmp_path, "--jobs", 1]
-    real, seen = campaign.run_jobs, []
-
-    def interrupted(jobs: object, workers: int) -> object:
-        for outcome in real(jobs, workers=workers):  # type: ignore[arg-type]  # as given
-            seen.append(outcome.job.kwargs["lo"])
-            yield outcome
-            if len(seen) == 1:
-                raise KeyboardInterrupt
-
-    monkeypatch.setattr(campaign, "run_jobs", interrupted)
+    seen = interrupt_after_one_piece(monkeypatch)
     assert run(*arguments) == 130
     assert len(list((tmp_path / "pieces").iterdir())) == 1
     assert run(*arguments, "--resume") == 0
@@ -336,16 +342,7 @@ def test_the_pieces_of_another_source_are_not_used(tmp_path: Path, monkeypatch: 
         1,
     )
     asked += ("--shard", "300/1024", "--report", "out")
-    real, seen = campaign.run_jobs, []
-
-    def interrupted(jobs: object, workers: int) -> object:
-        for outcome in real(jobs, workers=workers):  # type: ignore[arg-type]  # as given
-            seen.append(outcome.job.kwargs["lo"])
-            yield outcome
-            if len(seen) == 1:
-                raise KeyboardInterrupt
-
-    monkeypatch.setattr(campaign, "run_jobs", interrupted)
+    seen = interrupt_after_one_piece(monkeypatch)
     assert run(*asked) == 130
     assert len(list(Path("out/pieces").iterdir())) == 1
     (tmp_path / "constants.py").write_text("ONE = 1.5\n")
