@@ -15,7 +15,7 @@ from invariance.offered import DEFAULT_CAPS, DTYPES, PROFILES
 from invariance.verdict import Cell
 from strategies.case import Case
 from strategies.layouts import LAYOUTS
-from strategies.shapes import Shape, up_to
+from strategies.shapes import NAMED, Shape, up_to
 from strategies.upstream import UPSTREAM
 from strategies.values import VALUES
 
@@ -32,9 +32,9 @@ _DEFAULT: tuple[Shape, ...] = (
 )  # fmt: skip
 _LEAST: tuple[Shape, ...] = ((2, 3, 5), (1025,))
 LARGEST_SEAM, LARGE = 1 << 17, 1 << 15  # elements
-# Two tokens of a vocabulary of 131,072 and three more: what a kernel does from 2^18 elements on. One law sees it, for
-# it costs as much as all the others' shapes together.
-VERY_LARGE: Shape = ((1 << 18) + 3,)
+# What a kernel does at the size of a model: more than 2^19 elements, rows past 100,000. One law sees it, for it costs as
+# much as all the others' shapes together.
+MODELS: tuple[Shape, ...] = (NAMED["wide"],)
 
 # Cases drawn by hash on top of the seams, and examples that exploration adds to a law and pass.
 DRAWN = {LEAST: 0, "quick": 1, "default": 6, "thorough": 60}
@@ -165,11 +165,19 @@ class _Frame:
     def shapes(self) -> tuple[Shape, ...]:
         """The seam shapes; the large ones, most of the time that a cell takes, at the first cap only."""
         every = seams(self.settings.profile)
-        if self.cell.law == "splitting" and self.settings.profile in PROFILES:
-            every = (*every, VERY_LARGE)
-        if self.cell.cap in self.settings.caps[1:]:
+        if self.at_a_later_cap:
             return tuple(shape for shape in every if prod(shape) < LARGE)
         return every
+
+    @property
+    def at_a_later_cap(self) -> bool:
+        return self.cell.cap in self.settings.caps[1:]
+
+    def models(self) -> tuple[Shape, ...]:
+        """The sizes of real models: all that have a name where the profile is thorough."""
+        if self.cell.law != "splitting" or self.at_a_later_cap or self.settings.profile not in PROFILES:
+            return ()
+        return tuple(NAMED.values()) if self.settings.profile == "thorough" else MODELS
 
     def drawn(self, shapes: tuple[tuple[int, ...], ...], number: int) -> Case:
         """A case whose shape, layout, values and upstream gradient the hash chooses."""
@@ -200,6 +208,8 @@ def general(frame: _Frame) -> Iterator[Case]:
         )
     for number in range(len(shapes), len(shapes) + DRAWN[frame.settings.profile]):
         yield frame.drawn(shapes, number)
+    for number, shape in enumerate(frame.models(), len(shapes) + DRAWN[frame.settings.profile]):
+        yield frame.case(shape, number=number, values="bits")  # which are built fastest
 
 
 def domain(frame: _Frame) -> Iterator[Case]:

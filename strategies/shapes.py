@@ -80,13 +80,14 @@ SHAPES: Final[dict[str, Callable[[], tuple[Shape, ...]]]] = {
 }
 
 # Real vocabularies, too big for every cell: 129,920 is divisible by 128 and not by 256 (BUGS.md #28), 100,278
-# has a stride of 100,288 (BUGS.md #57), 262,144 is the specification's, 50,257 and 32,001 are odd.
+# has a stride of 100,288 (BUGS.md #57), 262,144 is the specification's, 50,257 and 32,001 are odd; four rows of 151,936
+# are more than 2^19 elements.
 NAMED: Final[dict[str, Shape]] = {
     "specification": (2, 3, 262144),
     "decode": (1, 1, 262144),
     "divisible_by_128": (2, 129920),
     "padded_stride": (2, 100278),
-    "wide": (1, 151936),
+    "wide": (4, 151936),
     "llama3": (1, 128256),
     "gpt2": (2, 50257),
     "added_token": (3, 32001),

@@ -127,3 +127,19 @@ def one_row(softcap: float) -> Kernel:
 def four_dimensions(softcap: float) -> Kernel:
     """From four dimensions on indices are computed another way."""
     return Kernel(softcap, lambda x, c: nudged(capped(x, c), x.dim() >= 4))
+
+
+@wrong(bugs=(78, 79), must={"splitting"}, laws=("slicing", "splitting"), elements=700_000)
+def half_a_million_elements(softcap: float) -> Kernel:
+    """From 2^19 elements on, which no test of the author has, the work is cut into other blocks."""
+    return Kernel(softcap, lambda x, c: nudged(capped(x, c), x.numel() >= 1 << 19))
+
+
+@wrong(bugs=(28, 57), must={"splitting"}, laws=("slicing", "splitting"), elements=700_000)
+def gradient_of_a_wide_vocabulary(softcap: float) -> Kernel:
+    """Rows of 100,000 and more take another path, in the backward only."""
+
+    def backward(x: Tensor, g: Tensor, c: float) -> Tensor:
+        return nudged(gradient(x, g, c), x.dim() > 1 and x.shape[-1] >= 100_000)
+
+    return Kernel(softcap, backward=backward)

@@ -39,6 +39,8 @@ def test_named_shapes_hold_the_specification_and_an_odd_vocabulary() -> None:
     assert NAMED["specification"] == (2, 3, 262144)
     assert NAMED["divisible_by_128"][-1] % 256 == 128
     assert any(shape[-1] % 2 for shape in NAMED.values())
+    assert prod(NAMED["wide"]) > 1 << 19
+    assert NAMED["wide"][-1] > 100_000
 
 
 @pytest.mark.parametrize("limit", [1, 2, 17, 1000])

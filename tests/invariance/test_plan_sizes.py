@@ -1,0 +1,31 @@
+"""Which sizes the plan has: those of models too, each in one law and at one cap."""
+
+from __future__ import annotations
+
+from math import prod
+
+import pytest
+
+from invariance.plan import LEAST, Settings, cases, cells
+from strategies.shapes import NAMED
+
+
+def sizes(profile: str, law: str, caps: tuple[float, ...] = (20.0, 30.0)) -> list[set[tuple[int, ...]]]:
+    settings = Settings(caps=caps, dtypes=("bf16",), profile=profile, laws=(law,))
+    return [{case.shape for case in cases(cell, settings)} for cell in cells("it", settings)]
+
+
+@pytest.mark.parametrize("profile", ["quick", "default"])
+def test_one_law_sees_the_size_of_a_model_at_the_first_cap(profile: str) -> None:
+    first, later = sizes(profile, "splitting")[:2]
+    assert NAMED["wide"] in first
+    assert max(map(prod, later)) < 1 << 16
+    assert not any(NAMED["wide"] in found for found in sizes(profile, "slicing"))
+
+
+def test_the_thorough_profile_takes_every_named_size() -> None:
+    assert set(NAMED.values()) <= sizes("thorough", "splitting")[0]
+
+
+def test_the_interpreter_is_spared() -> None:
+    assert max(map(prod, sizes(LEAST, "splitting")[0])) < 1 << 16
