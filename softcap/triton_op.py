@@ -7,6 +7,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 from torch.autograd import forward_ad
+from torch.compiler import is_compiling
 
 from softcap.contract import DEFAULT_SOFTCAP, INPUT_DTYPES, check_cap, check_input
 from softcap.kernels import BLOCK, softcap_backward_kernel, softcap_forward_kernel
@@ -66,6 +67,8 @@ class _Softcap(torch.autograd.Function):
 
 # What apply of torch.autograd.Function comes to here, without its search for setup_context (2.6 us of 21).
 _node = super(torch.autograd.Function, _Softcap).apply
+# And what the node's apply comes to in the backward, without its look at which of two methods was overridden.
+_Softcap._backward_cls.apply = _Softcap.backward  # type: ignore[attr-defined]  # torch's metaclass makes it
 
 
 class _FirstOrderOnly(torch.autograd.Function):
@@ -88,7 +91,8 @@ def _plain(tensor: Tensor) -> Tensor:
 
 
 def _forward(x: Tensor, softcap: float) -> Tensor:
-    y = torch.empty_like(x, dtype=torch.float32, memory_format=torch.contiguous_format)
+    # Contiguous as x is: memory_format= would say it again, for a tenth of the call.
+    y = torch.empty_like(x, dtype=torch.float32)
     n = x.numel()
     if n:
         launch = _small_forward if n <= SMALL else _forward_launcher
@@ -100,7 +104,7 @@ def _backward(x: Tensor, grad_y: Tensor, softcap: float) -> Tensor:
     # Hooks on saved tensors may give x back in another layout.
     if not (x.is_contiguous() and grad_y.is_contiguous()) or x.is_neg() or grad_y.is_neg():
         x, grad_y = _plain(x), _plain(grad_y)
-    grad_x = torch.empty_like(x, memory_format=torch.contiguous_format)
+    grad_x = torch.empty_like(x)
     n = x.numel()
     if n:
         launch = _small_backward if n <= SMALL else _backward_launcher
@@ -123,10 +127,22 @@ class TritonFinalLogitSoftcapOp:
 
     def forward(self, x: Tensor) -> Tensor:
         """The capped values in FP32, in the shape of ``x`` and on its device."""
-        if torch.compiler.is_compiling():
+        if is_compiling():
             check_input(x)
             return cast(Tensor, opaque_forward(x, self.softcap))
-        return _apply(x, self.softcap)
+        # What is asked here of every call is written out: a function each would be a tenth of a decode-sized call.
+        if getattr(x, "dtype", None) not in INPUT_DTYPES or not x.is_cuda:
+            _refuse(x)
+        if not x.is_contiguous() or x.is_neg():
+            x = _plain(x)
+        # A node is built only when a gradient can flow.  Under forward-mode AD it is built too, and says that it
+        # has no tangent, where a bare launch would drop the tangent in silence.
+        if (x.requires_grad and torch.is_grad_enabled()) or forward_ad._current_level >= 0:
+            transformed = torch._C._are_functorch_transforms_active()
+            apply = _Softcap.apply if transformed else _node
+            y: Tensor = apply(x, self.softcap)  # type: ignore[no-untyped-call]  # torch's
+            return y
+        return _forward(x, self.softcap)
 
     __call__ = forward
 
@@ -134,21 +150,9 @@ class TritonFinalLogitSoftcapOp:
         return f"{type(self).__name__}(softcap={self.softcap!r})"
 
 
-def _apply(x: Tensor, softcap: float) -> Tensor:
-    if getattr(x, "dtype", None) not in INPUT_DTYPES:
-        check_input(x)
-    _check_device(x)
-    x = _plain(x)
-    # A node is built only when a gradient can flow.  Under forward-mode AD it is built too, and says that it
-    # has no tangent, where a bare launch would drop the tangent in silence.
-    if (x.requires_grad and torch.is_grad_enabled()) or forward_ad._current_level >= 0:
-        transformed = torch._C._are_functorch_transforms_active()
-        apply = _Softcap.apply if transformed else _node
-        return cast(Tensor, apply(x, softcap))  # type: ignore[no-untyped-call]  # torch's
-    return _forward(x, softcap)
-
-
-def _check_device(x: Tensor) -> None:
+def _refuse(x: Tensor) -> None:
+    """Raise what is wrong with ``x``: TypeError for its dtype, else RuntimeError for where it is."""
+    check_input(x)
     if not x.is_cuda:
         raise RuntimeError(
             f"TritonFinalLogitSoftcapOp needs a CUDA or ROCm tensor, got one on {x.device}; "
@@ -164,7 +168,8 @@ _NAMESPACE = __name__.replace(".", "_")
 @torch.library.custom_op(f"{_NAMESPACE}::forward", mutates_args=())
 def opaque_forward(x: Tensor, softcap: float) -> Tensor:
     """The forward launch as one node of a compiled graph; FP32, contiguous."""
-    _check_device(x)
+    if not x.is_cuda:
+        _refuse(x)
     return _forward(_plain(x), softcap)
 
 

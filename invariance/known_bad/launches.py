@@ -194,7 +194,7 @@ def gradient_read_flat(softcap: float) -> Any:
 @wrong(bugs=(60, 57), must={"slicing"}, tier="interpreter")
 def input_read_flat(softcap: float) -> Any:
     """The forward takes the input's pointer, whatever its strides are."""
-    edit = Edit("    _check_device(x)\n    x = _plain(x)\n", "    _check_device(x)\n", "triton_op")
+    edit = Edit("            x = _plain(x)\n", "            pass\n", "triton_op")
     return edited_operator("input_read_flat", softcap, edit)
 
 
@@ -214,8 +214,8 @@ def input_read_flat(softcap: float) -> Any:
 def output_in_place(softcap: float) -> Any:
     """An FP32 input is its own output."""
     edit = Edit(
-        "y = torch.empty_like(x, dtype=torch.float32, memory_format=torch.contiguous_format)\n    n",
-        "y = x.detach() if x.dtype == torch.float32 else torch.empty_like(x, dtype=torch.float32)\n    n",
+        "y = torch.empty_like(x, dtype=torch.float32)",
+        "y = x.detach() if x.dtype == torch.float32 else torch.empty_like(x, dtype=torch.float32)",
         "triton_op",
     )
     return edited_operator("output_in_place", softcap, edit)

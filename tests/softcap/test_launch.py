@@ -138,3 +138,68 @@ def test_on_hip_a_storage_past_two_gib_never_meets_a_remembered_variant(
     monkeypatch.setattr(launch, "_HIP_SMALL_STORAGE", 64)
     launcher(20.0, 20, *pair())
     assert (len(kernel.launches), compiled.runs) == (2, [])
+
+
+class InPython:
+    """Stands for Triton's launcher: hands everything to `launch`, with constants in between."""
+
+    def __init__(self, scratch: int | None = None, nested: bool = False) -> None:
+        self.scratch, self.nested = scratch, nested
+        self.calls = 0
+        self.handed: list[tuple[Any, ...]] = []
+        self.launch = lambda *given: self.handed.append(given)
+
+    def __call__(self, x: int, y: int, z: int, stream: object, function: str, *rest: Any) -> None:
+        self.calls += 1
+        if self.nested:
+            self.launch(x, y, z, stream, function, False, rest[:4], rest[4:])
+        else:
+            self.launch(x, y, z, stream, function, False, self.scratch, *rest)
+
+
+def launched_twice(run: Any, compiled: Compiled) -> tuple[int, ...]:
+    """The pointers of the tensors, launched through the JIT function and then directly."""
+    launcher = launch.Launcher(Kernel(SimpleNamespace(run=run, function="f", packed_metadata="m")), 8)
+    x, y = pair()
+    for _ in range(2):
+        launcher(30.0, 17, x, y)
+    return x.data_ptr(), y.data_ptr()
+
+
+def test_a_launcher_that_adds_constants_alone_is_skipped(compiled: Compiled) -> None:
+    run = InPython()
+    pointers = launched_twice(run, compiled)
+    reciprocal = -1 / (30 * 2.0**64)
+    expected = (
+        3,
+        1,
+        1,
+        "stream of -1",
+        "f",
+        False,
+        None,
+        "m",
+        None,
+        None,
+        None,
+        *pointers,
+        30.0,
+        17,
+        8,
+        reciprocal,
+    )
+    assert (run.calls, run.handed) == (0, [expected])
+
+
+@pytest.mark.parametrize("run", [InPython(scratch=1 << 20), InPython(nested=True)], ids=["scratch", "nested"])
+def test_a_launcher_that_does_more_is_kept(run: InPython, compiled: Compiled) -> None:
+    """Scratch memory belongs to one launch; arguments in a tuple are another convention than the one known here."""
+    launched_twice(run, compiled)
+    assert (run.calls, len(run.handed)) == (1, 1)
+
+
+def test_looking_at_a_launcher_launches_nothing_and_leaves_it_as_it_was(compiled: Compiled) -> None:
+    run = InPython()
+    inner = run.launch
+    call, _ = launch._direct(SimpleNamespace(run=run, function="f", packed_metadata="m"), 3)
+    assert (run.launch, run.handed, call) == (inner, [], inner)
