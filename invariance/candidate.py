@@ -93,19 +93,28 @@ class Map:
         return self.candidate.map(cap, self.pass_)
 
     def __call__(self, x: Tensor, grad_y: Tensor | None = None) -> Tensor:  # noqa: D102 - the class says it
-        if self.pass_ == "backward":
-            assert grad_y is not None, "the backward map takes (x, grad_y)"
-            return self.gradient(*self.graph(x), grad_y)
+        return self.of_object(x.detach().requires_grad_(self.pass_ != "inference"), grad_y)
+
+    def of_object(self, x: Tensor, grad_y: Tensor | None = None) -> Tensor:
+        """The map of this very tensor object: a leaf, which requires grad unless the pass is inference."""
         if self.pass_ == "inference":
             with torch.no_grad():
-                return _tensor(_calling(self.op, x.detach()))
-        return self.graph(x)[1].detach()
+                return _tensor(_calling(self.op, x))
+        y = self.recorded(x)
+        if self.pass_ == "forward":
+            return y.detach()
+        assert grad_y is not None, "the backward map takes (x, grad_y)"
+        return self.gradient(x, y, grad_y)
 
     def graph(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """`(leaf, y)`: x as a leaf that requires grad, sharing x's memory, and the recorded output."""
+        leaf = x.detach().requires_grad_()
+        return leaf, self.recorded(leaf)
+
+    def recorded(self, leaf: Tensor) -> Tensor:
+        """The output for a leaf, with its graph."""
         with torch.enable_grad():
-            leaf = x.detach().requires_grad_()
-            return leaf, _calling(self.op, leaf)
+            return _tensor(_calling(self.op, leaf))
 
     def gradient(self, leaf: Tensor, y: Tensor, grad_y: Tensor, *, retain_graph: bool = False) -> Tensor:
         """The gradient of `(y * grad_y).sum()` at `leaf`; raises GraphLost when y does not depend on it."""

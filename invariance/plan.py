@@ -32,8 +32,8 @@ _DEFAULT: tuple[Shape, ...] = (
 )  # fmt: skip
 _LEAST: tuple[Shape, ...] = ((2, 3, 5), (1025,))
 LARGEST_SEAM, LARGE = 1 << 17, 1 << 15  # elements
-# What a kernel does at the size of a model: more than 2^19 elements, rows past 100,000. One law sees it, for it costs as
-# much as all the others' shapes together.
+# What a kernel does at the size of a model: more than 2^19 elements, rows past 100,000. One law sees it, for it costs
+# as much as all the others' shapes together.
 MODELS: tuple[Shape, ...] = (NAMED["wide"],)
 
 # Cases drawn by hash on top of the seams, and examples that exploration adds to a law and pass.

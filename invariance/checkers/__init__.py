@@ -74,7 +74,7 @@ class Law:
 LAWS: dict[str, Law] = {}
 
 # Laws are grouped by what they hold still; `device` needs an accelerator.
-_MODULES = ("transforms", "calls", "modules", "accuracy", "analytic", "hygiene", "device")
+_MODULES = ("transforms", "calls", "history", "modules", "accuracy", "analytic", "hygiene", "device")
 
 
 def every_candidate(convention: str) -> str | None:  # noqa: ARG001 - the default of `applies`

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from functools import partial
+from threading import Barrier
 from typing import Any
 
 import torch
@@ -16,8 +17,9 @@ from torch.utils.checkpoint import checkpoint
 from invariance.candidate import CandidateRaised, Map, load
 from invariance.checkers import Pick, checker
 from invariance.checkers.modes import GRAD_MODES, GRADIENTS, in_training_modes
+from invariance.checkers.packing import Packed, packed, unpacked
 from invariance.checkers.states import STATES, flushes, flushing, threads
-from invariance.checkers.views import LARGE, Args, each, flat, plain, through, tiled
+from invariance.checkers.views import LARGE, Args, each, flat, interpreted, plain, through, tiled
 from invariance.judge import Claim
 from invariance.process import fresh
 from strategies.caps import HIGHEST, as_fp32, cap_text, fp32_bits
@@ -25,6 +27,8 @@ from strategies.layouts import LAYOUTS
 
 Cap = float | int
 Way = Callable[..., Tensor]
+
+_CALLS_AT_ONCE = 8
 
 
 @checker(
@@ -55,9 +59,13 @@ def repeat(f: Map, args: Args, pick: Pick) -> Iterator[Claim]:
         yield Claim("with another forward before the backward", f.gradient(leaf, y, args[1]), kept, of=args)
     elif _went_backward(f, plain(args[0])):
         yield Claim("again, after a backward", got=f(*args), want=kept, of=args)
-    other = next(dtype for dtype in (torch.float32, torch.bfloat16) if dtype != args[0].dtype)
+    other = _another(args[0].dtype)
     f.under("inference")(args[0].to(other))
     yield Claim(f"again, after a call with {other}", got=f(*args), want=kept, of=args)
+
+
+def _another(dtype: torch.dtype) -> torch.dtype:
+    return torch.bfloat16 if dtype == torch.float32 else torch.float32
 
 
 def _went_backward(f: Map, x: Tensor) -> bool:
@@ -157,31 +165,19 @@ def fresh_process(f: Map, args: Args, pick: Pick) -> Iterator[Claim]:  # noqa: A
         device=f.candidate.device,
         pass_=f.pass_,
         caps=caps[::-1],  # another order, or a cap that sticks would stick alike
-        packed=[_packed(t) for t in long],
+        given=[packed(t) for t in long],
     )
     for cap, got, answer in zip(caps, here, answers[::-1], strict=True):
-        yield Claim(f"cap {cap_text(cap)}", got=got, want=_unpacked(answer, f.candidate.device), of=long)
+        yield Claim(f"cap {cap_text(cap)}", got=got, want=unpacked(answer, f.candidate.device), of=long)
 
 
-Packed = tuple[str, tuple[int, ...], bytes]
-
-
-def results(spec: str, device: str, pass_: str, caps: tuple[Cap, ...], packed: list[Packed]) -> list[Packed]:
-    """In the fresh process: the results of the candidate at each cap, in the order given."""
+def results(spec: str, device: str, pass_: str, caps: tuple[Cap, ...], given: list[Packed]) -> list[Packed]:
+    """In the fresh process, which begins with a dtype of its own: the results at each cap, in the order given."""
     candidate = load(spec, device)
-    args = tuple(_unpacked(one, device) for one in packed)
-    return [_packed(candidate.map(cap, pass_)(*args)) for cap in caps]
-
-
-def _packed(t: Tensor) -> Packed:
-    """A tensor as plain data: torch would send it through shared memory, which dies with its process."""
-    raw = plain(t.detach()).cpu().reshape(-1).view(torch.uint8).numpy().tobytes()
-    return str(t.dtype).removeprefix("torch."), tuple(t.shape), raw
-
-
-def _unpacked(packed: Packed, device: str) -> Tensor:
-    dtype, shape, raw = packed
-    return torch.frombuffer(bytearray(raw), dtype=getattr(torch, dtype)).view(shape).to(device)
+    args = tuple(unpacked(one, device) for one in given)
+    with suppress(CandidateRaised):  # it may be made for one dtype
+        candidate.map(caps[0], "inference")(args[0].to(_another(args[0].dtype)))
+    return [packed(candidate.map(cap, pass_)(*args)) for cap in caps]
 
 
 @checker(judgement="invariance", inputs="small")
@@ -201,13 +197,32 @@ def process_state(f: Map, args: Args, pick: Pick) -> Iterator[Claim]:  # noqa: A
     with ThreadPoolExecutor(1) as pool:
         elsewhere = pool.submit(f, *args).result()
     yield Claim("called from another thread", got=elsewhere, want=f(*args), of=args)
-    # torch gives a second thread work from 32,768 elements on; the interpreter has no threads, and no time for as many
-    if args[0].numel() > 0 and not getattr(f.op, "substitutions", ()):
+    if interpreted(f):
+        return
+    yield from _at_once(f, args)
+    # torch gives a second thread work from 32,768 elements on
+    if args[0].numel() > 0:
         long = each(args, partial(tiled, count=(1 << 15) + 17))
         usual, count = f(*long), 2 if torch.get_num_threads() == 1 else 1
         yield Claim(
             f"with another number of threads, {count}", got=_with_threads(count, f, long), want=usual, of=long
         )
+
+
+def _at_once(f: Map, args: Args) -> Iterator[Claim]:
+    """Two threads that call with different numbers at the same time, each as often, get their own results."""
+    given = args, (0.5 * args[0], *args[1:])
+    wants = [f(*each_args) for each_args in given]
+    start = Barrier(2)
+
+    def calls(mine: Args) -> list[Tensor]:
+        start.wait(timeout=60)
+        return [f(*mine) for _ in range(_CALLS_AT_ONCE)]
+
+    with ThreadPoolExecutor(2) as pool:
+        for mine, want, results in zip(given, wants, pool.map(calls, given), strict=True):
+            for got in results:
+                yield Claim("called from two threads at once", got=got, want=want, of=mine)
 
 
 def _flushing(f: Map, args: Args) -> Claim:

@@ -38,6 +38,11 @@ def through(f: Map, way: Callable[[Operator, Tensor], Tensor]) -> Map:
     return replace(f, op=partial(way, f.op))
 
 
+def interpreted(f: Map) -> bool:
+    """Whether the operator runs in Triton's interpreter, which takes milliseconds a call and knows no threads."""
+    return bool(getattr(f.op, "substitutions", ()))
+
+
 def plain(t: Tensor) -> Tensor:
     """The same values in contiguous memory of their own."""
     return t.clone(memory_format=torch.contiguous_format)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import time
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -58,8 +60,17 @@ def output_buffer_reused(softcap: float) -> Kernel:
 
 @wrong(
     bugs=(92, 67),
-    must={"double_backward", "fresh_process", "no_aliasing", "oddness", "permutation", "repeat"},
-    may={"retained_graph"},
+    must={
+        "double_backward",
+        "fresh_process",
+        "many_calls",
+        "memory_released",
+        "no_aliasing",
+        "oddness",
+        "permutation",
+        "repeat",
+    },
+    may={"process_state", "retained_graph"},
 )
 def gradient_buffer_reused(softcap: float) -> Kernel:
     """One buffer a shape for all gradients."""
@@ -102,7 +113,16 @@ def unwritten_tail(softcap: float) -> Kernel:
 
 
 @wrong(
-    bugs=(92, 67), must={"cap_scaling", "fresh_process", "interleaved_caps", "no_aliasing", "process_state"}
+    bugs=(92, 67),
+    must={
+        "cap_scaling",
+        "first_call",
+        "fresh_process",
+        "interleaved_caps",
+        "many_calls",
+        "memory_released",
+        "process_state",
+    },
 )
 def ring_of_outputs(softcap: float) -> Kernel:
     """32 output buffers a shape, in turn: the 32nd call after it overwrites a result."""
@@ -124,3 +144,132 @@ def after_a_backward(softcap: float) -> Kernel:
         return gradient(x, g, c)
 
     return Kernel(softcap, lambda x, c: nudged(capped(x, c), bool(done)), backward)
+
+
+@wrong(bugs=(88, 91), must={"first_call"})
+def the_first_dtype_sticks(softcap: float) -> Kernel:
+    """An operator that is called with BF16 first keeps the path that it chose for it."""
+    first: list[torch.dtype] = []
+
+    def forward(x: Tensor, c: float) -> Tensor:
+        first.extend([] if first else [x.dtype])
+        return nudged(capped(x, c), first[0] == torch.bfloat16)
+
+    return Kernel(softcap, forward)
+
+
+@wrong(
+    bugs=(88, 79),
+    must={"first_call"},
+    may={"interleaved_caps"},
+    laws=("first_call", "interleaved_caps", "repeat"),
+)
+def the_first_size_sticks(softcap: float) -> Kernel:
+    """The size of its first input decides which kernel an operator keeps."""
+    first: list[int] = []
+
+    def forward(x: Tensor, c: float) -> Tensor:
+        first.extend([] if first else [x.numel()])
+        return nudged(capped(x, c), first[0] >= 4096)
+
+    return Kernel(softcap, forward)
+
+
+_dtypes_of_the_process: list[torch.dtype] = []
+
+
+@wrong(bugs=(88, 91), must={"fresh_process"}, laws=("fresh_process", "repeat", "first_call"))
+def the_first_dtype_of_a_process_sticks(softcap: float) -> Kernel:
+    """The first dtype that a process calls with decides for all operators."""
+
+    def forward(x: Tensor, c: float) -> Tensor:
+        _dtypes_of_the_process.append(x.dtype)
+        return nudged(capped(x, c), _dtypes_of_the_process[0] != torch.float32)
+
+    return Kernel(softcap, forward)
+
+
+@wrong(
+    bugs=(92, 67),
+    must={"many_calls", "memory_released"},
+    laws=("many_calls", "memory_released", "no_aliasing"),
+)
+def ring_of_a_hundred(softcap: float) -> Kernel:
+    """An operator owns 100 output buffers a shape: the 100th call after it overwrites a result."""
+    calls, ring = itertools.count(), dict[tuple[object, ...], Tensor]()
+
+    def forward(x: Tensor, c: float) -> Tensor:
+        key = (next(calls) % 100, x.shape, x.device)
+        return ring.setdefault(key, torch.empty(x.shape, device=x.device)).copy_(capped(x, c))
+
+    return Kernel(softcap, forward)
+
+
+@wrong(bugs=(88,), must={"many_calls"})
+def tuned_after_four_hundred_calls(softcap: float) -> Kernel:
+    """After 400 calls an operator has seen enough, and uses the configuration that timing preferred."""
+    calls = itertools.count()
+    return Kernel(softcap, lambda x, c: nudged(capped(x, c), next(calls) >= 400))
+
+
+class _Remembering:
+    """The right kernel, whose results are kept as an attribute of the tensor that they belong to."""
+
+    def __init__(self, softcap: float) -> None:
+        self.kernel = Kernel(softcap)
+
+    def __call__(self, x: Tensor) -> Tensor:
+        holder: Any = x
+        if not hasattr(holder, "capped"):
+            holder.capped = self.kernel(x)
+        result: Tensor = holder.capped
+        return result.clone()
+
+
+@wrong(
+    bugs=(68,),
+    must={"checkpointing", "memory_released", "same_tensor"},
+    laws=("checkpointing", "memory_released", "same_tensor"),
+)
+def remembered_on_the_tensor(softcap: float) -> Any:
+    """The result is kept on the input tensor: with other numbers in it the tensor gets the old result."""
+    return _Remembering(softcap)
+
+
+@wrong(bugs=(68, 62), must={"same_tensor"})
+def gradient_remembered_on_the_upstream_one(softcap: float) -> Kernel:
+    """The FP32 copy of an upstream gradient is kept on it, and used again whatever it holds by then."""
+
+    def backward(x: Tensor, g: Tensor, c: float) -> Tensor:
+        holder: Any = g
+        if not hasattr(holder, "wide"):
+            holder.wide = g.float().clone()
+        return gradient(x, holder.wide, c)
+
+    return Kernel(softcap, backward=backward)
+
+
+@wrong(bugs=(53, 67), must={"memory_released"})
+def last_input_kept(softcap: float) -> Kernel:
+    """The operator keeps its last input, gigabytes of logits, until the next call."""
+    kept: list[Tensor] = []
+
+    def forward(x: Tensor, c: float) -> Tensor:
+        kept[:] = [x.detach()]
+        return capped(x, c)
+
+    return Kernel(softcap, forward)
+
+
+@wrong(bugs=(92, 90), must={"process_state"})
+def scratch_shared_by_threads(softcap: float) -> Kernel:
+    """x passes through a scratch buffer of the operator, which a second thread fills before the first has read it."""
+    scratch: dict[tuple[object, ...], Tensor] = {}
+
+    def forward(x: Tensor, c: float) -> Tensor:
+        key = (x.shape, x.dtype, x.device)
+        held = scratch.setdefault(key, torch.empty(x.shape, dtype=x.dtype, device=x.device)).copy_(x.detach())
+        time.sleep(1e-4)  # a launch lets go of the interpreter lock
+        return capped(held, c)
+
+    return Kernel(softcap, forward)

@@ -408,7 +408,7 @@ def test_a_crash_of_the_fresh_process_is_an_error_and_no_pass(kernels):
             device="cpu",
             pass_="inference",
             caps=(20.0,),
-            packed=[("float32", (1,), b"\0\0\0\0")],
+            given=[("float32", (1,), b"\0\0\0\0")],
         )
 
 

@@ -1,0 +1,130 @@
+"""What an operator was called with before, how often, and on which tensor objects: none of it may move a bit."""
+
+from __future__ import annotations
+
+import gc
+import math
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+from torch.multiprocessing.reductions import StorageWeakRef
+
+from invariance.candidate import CandidateRaised, Map
+from invariance.checkers import Pick, checker
+from invariance.checkers.memory import overlap
+from invariance.checkers.views import Args, each, flat, interpreted, plain, tiled
+from invariance.judge import Claim
+from strategies.layouts import LAYOUTS
+
+_CALLS, _INTERPRETED_CALLS = 512, 40  # while a first result is held: rings of output buffers are shorter
+_DTYPES = (torch.float16, torch.bfloat16, torch.float32)
+
+
+@checker(
+    judgement="invariance",
+    each_cap=False,
+    inputs="small",
+    bugs=("triton-lang/triton#9368", "vllm-project/vllm#48391", "Dao-AILab/flash-attention#2402"),
+)
+def first_call(f: Map, args: Args, pick: Pick) -> Iterator[Claim]:  # noqa: ARG001 - nothing to choose
+    """Whatever dtype, shape, layout or values an operator is called with first, later calls give the same bits."""
+    want = f(*args)
+    for label, first in _firsts(f, args):
+        fresh = f.at(f.cap)
+        fresh(*first)
+        yield Claim(f"first called with {label}", got=fresh(*args), want=want, of=args)
+
+
+def _firsts(f: Map, args: Args) -> Iterator[tuple[str, Args]]:
+    """First calls in another dtype, where the candidate takes it, and of another shape, layout or content."""
+    for dtype in _DTYPES:
+        if dtype != args[0].dtype and (others := _in_dtype(f, args, dtype)) is not None:
+            yield str(dtype), others
+    yield "no elements", each(args, lambda t: flat(t)[:0])
+    yield "NaN", each(args, lambda t: torch.full_like(t, math.nan))
+    if args[0].numel() > 0:
+        yield "one element", each(args, lambda t: flat(t)[0])
+        yield "257 rows", each(args, lambda t: tiled(t, 771).view(257, 3))
+        yield "16,385 elements", each(args, lambda t: tiled(t, 16385))
+        yield "every second element", each(args, LAYOUTS["stepped"])
+
+
+def _in_dtype(f: Map, args: Args, dtype: torch.dtype) -> Args | None:
+    """The arguments in another dtype; None where the candidate raises on it, as one made for a single dtype may."""
+    try:
+        result = f.out_dtype(dtype, args[0].device)
+    except CandidateRaised:
+        return None
+    return (args[0].to(dtype), *(g.to(result) for g in args[1:]))
+
+
+@checker(
+    judgement="invariance",
+    each_cap=False,
+    inputs="one",
+    bugs=("triton-lang/triton#9368", "pytorch/pytorch#132301"),
+)
+def many_calls(f: Map, args: Args, pick: Pick) -> Iterator[Claim]:  # noqa: ARG001 - nothing to choose
+    """A result outlives 512 later calls, none of which takes its memory; the same call then gives its bits again."""
+    first = f(*args)
+    kept, count = plain(first), _INTERPRETED_CALLS if interpreted(f) else _CALLS
+    others = (-args[0], *args[1:])
+    met = any(overlap(first, f(*others)) for _ in range(count))
+    yield Claim(f"one of {count} more calls returns the memory of the first result", got=met, want=False)
+    yield Claim(f"the first result after {count} more calls", got=first, want=kept, of=args)
+    yield Claim(f"again, after {count} more calls", got=f(*args), want=kept, of=args)
+
+
+@checker(
+    judgement="invariance",
+    each_cap=False,
+    inputs="small",
+    bugs=("linkedin/Liger-Kernel#1305", "triton-lang/triton#4004", "pytorch/pytorch#132301"),
+)
+def same_tensor(f: Map, args: Args, pick: Pick) -> Iterator[Claim]:  # noqa: ARG001 - nothing to choose
+    """One tensor object given again, after its numbers changed, gives the result of the numbers that it holds now."""
+    held = [plain(t) for t in args]
+    held[0].requires_grad_(f.pass_ != "inference")
+    f.of_object(*held)
+    for name, t in zip(("x", "grad_y"), held, strict=False):
+        for how in ("in place", "through .data"):
+            with torch.no_grad():
+                (t if how == "in place" else t.data).mul_(0.5)  # not -1: dx is even in x
+            yield _as_anew(f"the same {name}, changed {how}", f, held)
+    if len(held) == 2:
+        held[1] = -held[1]
+        yield _as_anew("the same x, another grad_y", f, held)
+
+
+def _as_anew(label: str, f: Map, held: list[Tensor]) -> Claim:
+    """The claim that the tensors held give what copies of them give."""
+    anew = tuple(plain(t.detach()) for t in held)
+    return Claim(label, got=f.of_object(*held), want=f(*anew), of=anew)
+
+
+@checker(
+    judgement="invariance",
+    each_cap=False,
+    inputs="small",
+    bugs=("linkedin/Liger-Kernel#1268", "triton-lang/triton#4004"),
+)
+def memory_released(f: Map, args: Args, pick: Pick) -> Iterator[Claim]:  # noqa: ARG001 - nothing to choose
+    """A call keeps nothing: once a caller drops x, grad_y and the result, their memory is free."""
+    kept = _called_and_dropped(f, args)
+    if not all(map(_expired, kept.values())):
+        gc.collect()  # what waits for the collector, as a cycle through an autograd context does, is not kept
+    for name, storage in kept.items():
+        state = "released" if _expired(storage) else "kept"
+        yield Claim(f"the memory of {name}, after a call", got=state, want="released")
+
+
+def _called_and_dropped(f: Map, args: Args) -> dict[str, StorageWeakRef]:
+    """Weak references to the memory of a call's tensors, of which none is left here."""
+    given = each(args, plain)
+    tensors = dict(zip(("x", "grad_y"), given, strict=False)) | {"the result": f(*given)}
+    return {name: StorageWeakRef(t.untyped_storage()) for name, t in tensors.items()}  # type: ignore[no-untyped-call]  # torch's
+
+
+def _expired(storage: StorageWeakRef) -> bool:
+    return bool(storage.expired())  # type: ignore[no-untyped-call]  # torch's
