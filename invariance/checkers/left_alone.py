@@ -108,7 +108,8 @@ def _settings(device: torch.device) -> dict[str, Setting]:
             torch.get_float32_matmul_precision, torch.set_float32_matmul_precision, ("highest", "high")
         ),
         "anomaly mode": Setting(_anomaly, _set_anomaly, ((False, True), (True, False))),
-        "flushing of denormals": Setting(flushes, torch.set_flush_denormal, (False, True)),
+        # On where there is one thread: a second one that starts under it flushes for good, whatever is restored.
+        "flushing of denormals": Setting(flushes, torch.set_flush_denormal, (True, False)),
         "Python's random numbers": Setting(random.getstate, random.setstate),
         "NumPy's random numbers": Setting(_numpy_state, np.random.set_state),
         "the random numbers of the CPU": _generator(torch.default_generator),
