@@ -16,7 +16,7 @@ from torch.utils.checkpoint import checkpoint
 
 from invariance.candidate import CandidateRaised, Map, load
 from invariance.checkers import Pick, checker
-from invariance.checkers.modes import GRAD_MODES, GRADIENTS, in_training_modes
+from invariance.checkers.modes import GRAD_MODES, GRADIENTS, in_module_states
 from invariance.checkers.packing import Packed, packed, unpacked
 from invariance.checkers.states import STATES, flushes, flushing, threads
 from invariance.checkers.views import LARGE, Args, each, flat, interpreted, plain, through, tiled
@@ -98,11 +98,11 @@ def _same_memory(f: Map, args: Args) -> Iterator[Claim]:
     ),
 )
 def grad_mode(f: Map, args: Args, pick: Pick) -> Iterator[Claim]:  # noqa: ARG001 - nothing to choose
-    """Every grad mode gives the same bits; so do train() and eval(), and every way of asking for the gradient."""
+    """Every grad mode gives the same bits; so do a module's states, and every way of asking for the gradient."""
     want = f(*args)
     for label, way in (GRADIENTS if f.pass_ == "backward" else GRAD_MODES).items():
         yield Claim(label, got=way(f, *args), want=want, of=args)
-    for label, got in in_training_modes(f, args):
+    for label, got in in_module_states(f, args):
         yield Claim(label, got=got, want=want, of=args)
     if (
         f.pass_ != "backward"

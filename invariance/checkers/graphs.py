@@ -117,6 +117,31 @@ def changed_in_place(f: Map, args: Args, pick: Pick) -> Iterator[Claim]:  # noqa
 
 @checker(
     judgement="invariance",
+    each_cap=False,
+    inputs="small",
+    bugs=("linkedin/Liger-Kernel#254", "linkedin/Liger-Kernel#1305", "triton-lang/triton#4004"),
+)
+def accumulation(f: Map, args: Args, pick: Pick) -> Iterator[Claim]:  # noqa: ARG001 - nothing to choose
+    """A gradient that x already has moves no bit and stays as it is; .backward() adds to it exactly."""
+    want = f(*args)
+    x = plain(args[0]).requires_grad_()
+    there = plain(args[-1]).to(x.dtype)
+    x.grad = there
+    kept = plain(there)
+    yield Claim("where x has a gradient", got=f.of_object(x, *args[1:]), want=want, of=args)
+    yield Claim("x.grad is the tensor that it was", got=x.grad is there, want=True)
+    yield Claim("x.grad, after a call", got=there, want=kept)
+    if len(args) == 1:
+        return
+    for number in range(2):
+        kept = kept + want
+        torch.autograd.backward(f.recorded(x), args[1])
+        yield Claim("x.grad is the tensor that it was", got=x.grad is there, want=True)
+        yield Claim(f"x.grad, after {number + 1} of .backward()", got=there, want=kept, of=args)
+
+
+@checker(
+    judgement="invariance",
     passes=("backward",),
     inputs="small",
     bugs=("triton-lang/triton#4004", "pytorch/pytorch#104040"),

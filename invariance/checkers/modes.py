@@ -1,4 +1,4 @@
-"""Grad modes, training modes, and the ways of asking for a gradient: each gives what the map itself gives."""
+"""Grad modes, the states of a module, and the ways of asking for a gradient: each gives what the map itself gives."""
 
 from __future__ import annotations
 
@@ -106,16 +106,23 @@ def module_of(op: Operator) -> torch.nn.Module | None:
     return owner if isinstance(owner, torch.nn.Module) else None
 
 
-def in_training_modes(f: Map, args: Args) -> Iterator[tuple[str, Tensor]]:
-    """The results in `train()` and in `eval()` where the operator is a module; its modes are as before then."""
+def in_module_states(f: Map, args: Args) -> Iterator[tuple[str, Tensor]]:
+    """The results in `train()` and `eval()`, with frozen and with learnt parameters, where the operator is a module."""
     owner = module_of(f.op)
     if owner is None:
         return
-    before = [(module, module.training) for module in owner.modules()]
+    training = [(module, module.training) for module in owner.modules()]
+    learnt = [(p, p.requires_grad) for p in owner.parameters() if p.is_leaf and p.is_floating_point()]
     try:
-        for label, training in (("eval()", False), ("train()", True)):
-            owner.train(training)
+        for label, on in (("eval()", False), ("train()", True)):
+            owner.train(on)
+            yield label, f(*args)
+        for label, on in (("frozen parameters", False), ("learnt parameters", True)) if learnt else ():
+            for parameter, _ in learnt:
+                parameter.requires_grad_(on)
             yield label, f(*args)
     finally:
-        for module, training in before:
-            module.training = training
+        for module, was in training:
+            module.training = was
+        for parameter, was in learnt:
+            parameter.requires_grad_(was)

@@ -147,3 +147,28 @@ def output_spoilt_by_backward(softcap: float) -> Any:
 def one_gradient_buffer_a_graph(softcap: float) -> Any:
     """A second backward over a retained graph overwrites the first gradient."""
     return _through(softcap, _OneBuffer)
+
+
+@wrong(bugs=(67, 68), must={"accumulation"})
+def added_to_what_is_there(softcap: float) -> Kernel:
+    """The backward adds to a gradient that x already has by itself, and autograd adds once more."""
+
+    def backward(x: Tensor, g: Tensor, c: float) -> Tensor:
+        there = x.grad if x.is_leaf else None
+        dx = gradient(x, g, c)
+        return dx if there is None else 2 * dx
+
+    return Kernel(softcap, backward=backward)
+
+
+@wrong(bugs=(67, 92), must={"accumulation"}, laws=("accumulation", "inputs_unmodified", "grad_mode"))
+def gradient_dropped(softcap: float) -> Any:
+    """A training step is taken to begin with the forward, which drops the gradient that x has."""
+    kernel = Kernel(softcap)
+
+    def call(x: Tensor) -> Tensor:
+        if x.is_leaf and x.requires_grad:
+            x.grad = None
+        return kernel(x)
+
+    return call

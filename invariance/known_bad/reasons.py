@@ -7,10 +7,6 @@ REASONS = {
         "Its rows are wider than those of exact_value, so what it refuses is refused there too. It stays because the "
         "operator's specification is written in its terms, and a report has to answer in them."
     ),
-    "result_form": (
-        "A wrong shape, dtype or lost graph also breaks every law that compares such a result. It stays because it "
-        "names the cause where the others only differ, and holds a dtype that depends on shape or grad mode."
-    ),
     "another_device": "Needs a second device of the same kind; what it catches cannot be shown on one.",
     "other_current_device": "Needs a second device; on one device there is no other to be current.",
     "concurrent_load": (

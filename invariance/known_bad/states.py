@@ -180,3 +180,35 @@ def views_with_a_graph(softcap: float) -> Any:
 def other_kernel_in_eval(softcap: float) -> Any:
     """After `.eval()` a module takes another kernel: rollout and trainer disagree."""
     return _OtherInEval(softcap)
+
+
+class _OtherWhereFrozen(torch.nn.Module):
+    """Another kernel, one ulp lower, where nothing is learnt."""
+
+    def __init__(self, softcap: float) -> None:
+        super().__init__()
+        self.scale = torch.nn.Parameter(torch.ones(()))
+        self.kernels = Kernel(softcap, lambda x, c: nudged(capped(x, c))), Kernel(softcap)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.kernels[self.scale.requires_grad](x)
+
+
+@wrong(bugs=(95, 97), must={"grad_mode"}, laws=("grad_mode", "model_dtype", "repeat"))
+def other_kernel_where_frozen(softcap: float) -> Any:
+    """A module whose parameters are frozen, as for rollout, takes another kernel."""
+    return _OtherWhereFrozen(softcap)
+
+
+@wrong(bugs=(95,), must={"result_form"})
+def inference_tensors_out(softcap: float) -> Any:
+    """Under no_grad results are inference tensors, which nobody can train on."""
+    kernel = Kernel(softcap)
+
+    def call(x: Tensor) -> Tensor:
+        if torch.is_grad_enabled():
+            return kernel(x)
+        with torch.inference_mode():
+            return kernel(x)
+
+    return call

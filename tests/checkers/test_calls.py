@@ -217,6 +217,27 @@ def test_grad_mode_sees_a_module_that_differs_in_eval_and_leaves_its_mode(pass_,
     assert f.op.training is training
 
 
+class OtherWhereFrozen(OtherInEval):
+    def __init__(self, softcap):
+        super().__init__(softcap)
+        self.scale = torch.nn.Parameter(torch.ones(()))
+
+    def forward(self, x):
+        right = softcap(x, self.softcap)
+        return right if self.scale.requires_grad else 2 * right
+
+
+@pytest.mark.parametrize("pass_", PASSES)
+@pytest.mark.parametrize("learnt", [True, False])
+def test_grad_mode_sees_a_module_that_differs_where_it_is_frozen_and_leaves_it_so(pass_, learnt):
+    f = adapt("module", OtherWhereFrozen).map(30.0, pass_)
+    f.op.scale.requires_grad_(learnt)
+    found = judge(LAWS["grad_mode"].check(f, arguments(f, CASE, "cpu"), CASE.pick))
+    assert found.mismatch is not None
+    assert found.mismatch.label == ("frozen parameters" if learnt else "learnt parameters")
+    assert f.op.scale.requires_grad is learnt
+
+
 class ChangedByBackward:
     def __init__(self, softcap):
         self.softcap, self.factor = softcap, 1.0

@@ -253,15 +253,23 @@ class Marks(Replacing):
         return y
 
 
-class Ring(Replacing):
-    def __init__(self, softcap):
-        super().__init__(softcap)
-        self.ring, self.calls = {}, 0
-
+class Drops(Replacing):
     def spoil(self, x, y):
-        self.calls += 1
-        slot = self.ring.setdefault((y.shape, self.calls % 32), torch.empty(y.shape))
-        return slot.copy_(y.detach())
+        if x.is_leaf:
+            x.grad = None
+        return y
+
+
+class InferenceTensors(PlainAutograd):
+    def value(self, x):
+        with torch.inference_mode(not torch.is_grad_enabled()):
+            return super().value(x)
+
+
+class Learning(PlainAutograd):
+    def value(self, x):
+        with torch.enable_grad():
+            return super().value(x) + torch.zeros((), requires_grad=True)
 
 
 class Held(torch.autograd.Function):
@@ -309,7 +317,9 @@ FAULTS = [
     ("inputs_unmodified", adapt("reshapes", Reshapes), ("inference",)),
     ("inputs_unmodified", adapt("writes", Writes), ("inference",)),
     ("inputs_unmodified", adapt("marks", Marks), ("inference",)),
-    ("no_aliasing", adapt("ring", Ring), FORWARDS),
+    ("accumulation", adapt("drops", Drops), PASSES),
+    ("result_form", adapt("inference tensors", InferenceTensors), ("inference",)),
+    ("result_form", adapt("learning", Learning), ("inference",)),
     ("no_aliasing", holding(lambda y, buffer, dx: y.copy_(dx)), ("backward",)),
     ("no_aliasing", holding(spoils_y), ("backward",)),
     ("retained_graph", holding(lambda y, buffer, dx: buffer.copy_(dx).detach()), ("backward",)),
@@ -359,6 +369,23 @@ def caught(law, candidate, case, pass_):
 def test_every_law_has_a_fault_in_each_of_its_passes():
     caught = {(law, pass_) for law, _, passes in FAULTS for pass_ in passes}
     assert caught == set(CELLS)
+
+
+@pytest.mark.parametrize(
+    ("factor", "label"), [(2, "where x has a gradient"), (1, "x.grad, after 2 of .backward()")]
+)
+def test_a_gradient_that_is_there_already_is_added_to_exactly(factor, label):
+    calls = []
+
+    def backward(x, grad_y, dx):
+        if x.grad is None:
+            return dx
+        calls.append(0)
+        return factor * dx if len(calls) < 3 else 2 * dx
+
+    found = verdict("accumulation", wrong(backward=backward), Case((5, 33), "fp32", 30), "backward").mismatch
+    assert found is not None
+    assert found.label == label
 
 
 def test_a_result_that_is_several_elements_in_one_place_is_no_result():
