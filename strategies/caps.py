@@ -15,7 +15,7 @@ import torch
 
 from strategies.words import scalar
 
-__all__ = ["BAD_CAPS", "CAPS", "HIGHEST", "LOWEST", "Cap", "as_fp32", "cap_text", "fp32_bits"]
+__all__ = ["BAD_CAPS", "CAPS", "HIGHEST", "LOWEST", "Cap", "as_fp32", "bad_numbers", "cap_text", "fp32_bits"]
 
 Cap = int | float
 
@@ -138,6 +138,23 @@ CAPS: Final[dict[str, Callable[[int, int], Cap]]] = {
     for family in (models, integers, powers_of_two, unrepresentable, neighbours, odd_last_bit, all_digits,
                    doubles, tiny, huge, log_uniform)
 }  # fmt: skip
+
+
+def bad_numbers(seed: int) -> tuple[float, ...]:
+    """Numbers that no kernel may take, one of each binade: negative ones, and positive ones past both ends of FP32.
+
+    Breaks checks that know a few bad caps, or a stretch of them (BUGS.md #29, #30).
+    """
+    negative = (-_in_binade(seed, power) for power in range(-149, 128))
+    return (
+        *negative,
+        *(_in_binade(seed, power) for power in (*range(-1074, -150, 16), *range(128, 1024, 16))),
+    )
+
+
+def _in_binade(seed: int, power: int) -> float:
+    return math.ldexp(1.0 + scalar(0, 2**20 - 1, seed, "binade", power) / 2**20, power)
+
 
 # BUGS.md #29, #30. 1e-60 is 0 and 1e39 is inf as FP32; a cap is a number, so no text, bool, list or tensor.
 BAD_CAPS: Final[tuple[object, ...]] = (

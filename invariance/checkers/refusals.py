@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator
-from functools import partial
+from functools import cache, partial
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -17,12 +19,14 @@ from invariance.checkers.views import plain
 from invariance.judge import Claim
 from oracles.formats import cap_as_fp32
 from oracles.truth import Truth
-from strategies.caps import BAD_CAPS, cap_text
+from strategies.caps import BAD_CAPS, bad_numbers, cap_text
+from strategies.dtypes import TORCH
 
 # Caps that no 16-bit dtype holds, and ints: one that FP16 and BF16 round, and one that FP32 rounds.
 _CAPS: tuple[float | int, ...] = (17.3, 30.1, 1000.03, 23.000002, 1001, 2**24 + 1)
 
-_BAD_DTYPES = (torch.float64, torch.complex64, torch.int64, torch.int32, torch.bool)
+# Sizes at which a refusal may be forgotten: none, a 0-d one, and what an early way out takes.
+_SIZES: tuple[tuple[int, ...], ...] = ((4,), (0,), (), (2, 3), (257, 3), (1025,))
 
 
 @checker(
@@ -80,14 +84,16 @@ def _alternating(count: int, device: torch.device) -> Tensor:
     applies=constructed_candidates,
     bugs=("EricLBuehler/mistral.rs#1930", "NVIDIA/Megatron-LM#6590", "huggingface/trl#6629"),
 )
-def bad_caps(f: Map, args: Args, pick: Pick) -> Iterator[Claim]:  # noqa: ARG001 - nothing to choose
+def bad_caps(f: Map, args: Args, pick: Pick) -> Iterator[Claim]:
     """A number that is not finite and positive as FP32 is refused with an error, at the first call at the latest."""
-    for cap in BAD_CAPS:
-        if isinstance(cap, (int, float)) and type(cap) in (
-            int,
-            float,
-        ):  # a candidate is only ever given these
-            yield _refused(f"cap {_short(cap)}", partial(_at, f, cap, args))
+    listed = [
+        cap for cap in BAD_CAPS if isinstance(cap, (int, float)) and not isinstance(cap, (bool, np.number))
+    ]
+    for cap in (
+        *listed,
+        *bad_numbers(pick("seed", 0, 1 << 20)),
+    ):  # a candidate is only ever given int and float
+        yield _refused(f"cap {_short(cap)}", partial(_at, f, cap, args))
 
 
 def _at(f: Map, cap: float | int, args: Args) -> Tensor:
@@ -107,14 +113,33 @@ def _short(value: float | int) -> str:
     bugs=("huggingface/trl#6629", "linkedin/Liger-Kernel#1350"),
 )
 def bad_dtypes(f: Map, args: Args, pick: Pick) -> Iterator[Claim]:  # noqa: ARG001 - nothing to choose
-    """FP64, complex, integer and bool inputs are refused with an error, and the operator works on."""
+    """FP64, FP8, complex, integer and bool inputs of any size are refused with an error; the operator works on."""
     want = plain(f(*args))
-    for dtype in _BAD_DTYPES:
+    for dtype in _bad_dtypes(args[0].device):
         if (
             f.pass_ == "inference" or dtype.is_floating_point or dtype.is_complex
         ):  # nothing else has gradients
-            yield _refused(str(dtype), partial(f, args[0].to(dtype)))
+            for shape in _SIZES:
+                x = torch.ones(shape, dtype=torch.float32, device=args[0].device).to(dtype)
+                yield _refused(f"{dtype} of shape {shape}", partial(f, x))
     yield Claim("a good input, after the refusals", got=f(*args), want=want, of=args)
+
+
+@cache
+def _bad_dtypes(device: torch.device) -> tuple[torch.dtype, ...]:
+    """Every dtype of this torch that an ordinary number converts to on the device, but for the three that are taken."""
+    known = {value for value in vars(torch).values() if isinstance(value, torch.dtype)} - set(TORCH.values())
+    return tuple(dtype for dtype in sorted(known, key=str) if _holds_numbers(dtype, device))
+
+
+def _holds_numbers(dtype: torch.dtype, device: torch.device) -> bool:
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # one is experimental, says torch, once
+            torch.ones(4, device=device).to(dtype)
+    except (RuntimeError, NotImplementedError):  # quantised ones, and those that only hold bits
+        return False
+    return True
 
 
 def _refused(label: str, call: Callable[[], object]) -> Claim:

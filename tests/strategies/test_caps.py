@@ -11,7 +11,17 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from strategies.caps import BAD_CAPS, CAPS, HIGHEST, LOWEST, Cap, as_fp32, cap_text, fp32_bits
+from strategies.caps import (
+    BAD_CAPS,
+    CAPS,
+    HIGHEST,
+    LOWEST,
+    Cap,
+    as_fp32,
+    bad_numbers,
+    cap_text,
+    fp32_bits,
+)
 
 NUMBERS = range(60)
 
@@ -100,3 +110,15 @@ def test_bad_caps_cover_every_kind() -> None:
 def test_a_cap_is_written_in_one_way_and_reads_back(cap: Cap, text: str) -> None:
     assert cap_text(cap) == text
     assert float(cap_text(cap)) == float(cap)
+
+
+@pytest.mark.parametrize("seed", [0, 7])
+def test_bad_numbers_lie_in_every_binade_and_none_is_a_cap(seed: int) -> None:
+    numbers = bad_numbers(seed)
+    negative = [math.frexp(-number)[1] for number in numbers if number < 0]
+    assert negative == list(range(-148, 129))
+    assert all(number > 0 for number in numbers[len(negative) :])
+    for number in numbers:
+        with pytest.raises(ValueError, match="finite and positive"):
+            as_fp32(number)
+    assert bad_numbers(seed) == numbers != bad_numbers(seed + 1)
