@@ -6,6 +6,8 @@ import os
 import signal
 import sys
 import time
+import warnings
+from typing import Any
 
 import numpy as np
 import torch
@@ -107,3 +109,44 @@ def leaves_default_dtype(softcap: float) -> Kernel:
         return capped(x, c)
 
     return Kernel(softcap, forward)
+
+
+def _leaving(softcap: float, leave: Any) -> Kernel:
+    """The right kernel, which does something to the process in each call."""
+
+    def forward(x: Tensor, c: float) -> Tensor:
+        leave()
+        return capped(x, c)
+
+    return Kernel(softcap, forward)
+
+
+@wrong(bugs=(95,), must={"process_left_alone"}, laws=("process_left_alone",))
+def silences_warnings(softcap: float) -> Kernel:
+    """A warning of the kernel is silenced, and with it all of the caller's."""
+    return _leaving(softcap, lambda: warnings.simplefilter("ignore"))
+
+
+@wrong(bugs=(91, 95), must={"process_left_alone"}, laws=("process_left_alone",))
+def leaves_the_environment(softcap: float) -> Kernel:
+    """A switch of the kernel's library is set in the environment, which child processes inherit."""
+    return _leaving(softcap, lambda: os.environ.update(CUBLAS_WORKSPACE_CONFIG=":4096:8"))
+
+
+@wrong(bugs=(50, 52), must={"process_left_alone"}, laws=("process_left_alone",))
+def allows_tf32(softcap: float) -> Kernel:
+    """TF32 convolutions are allowed for speed, those of the whole model."""
+    return _leaving(softcap, lambda: setattr(torch.backends.cudnn, "allow_tf32", True))
+
+
+@wrong(bugs=(97,), must={"process_left_alone"}, laws=("process_left_alone",))
+def leaves_the_autocast_dtype(softcap: float) -> Kernel:
+    """Autocast is set to FP16, which whoever turns it on later computes in."""
+    return _leaving(softcap, lambda: torch.set_autocast_dtype("cpu", torch.float16))
+
+
+@wrong(bugs=(91,), must={"process_left_alone"}, laws=("process_left_alone", "process_state"))
+def builds_in_fp32(softcap: float) -> Kernel:
+    """Building an operator makes FP32 the default dtype, for its constants, and leaves it."""
+    torch.set_default_dtype(torch.float32)
+    return Kernel(softcap)

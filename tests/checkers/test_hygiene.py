@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import gc
+import os
 import random
+import signal
+import sys
+import warnings
 
+import numpy as np
 import pytest
 import torch
 
 from invariance.candidate import PASSES, CandidateRaised, adapt
 from invariance.checkers import LAWS, load_laws
-from invariance.checkers.left_alone import _settings
+from invariance.checkers.settings import settings_of
 from strategies.case import Case
 from strategies.layouts import LAYOUTS
 from tests.checkers.faulty import faulty, softcap, verdict
@@ -406,6 +412,23 @@ ACTIONS = {
     "Python's random numbers": random.random,
     "the random numbers of the CPU": lambda: torch.manual_seed(0x5EED),
     "autocast on cpu": lambda: torch.set_autocast_enabled("cpu", True),
+    "the autocast dtype on cpu": lambda: torch.set_autocast_dtype("cpu", torch.float16),
+    "the autocast cache": lambda: torch.set_autocast_cache_enabled(False),
+    "the default device": lambda: torch.set_default_device("meta"),
+    "torch's print options": lambda: torch.set_printoptions(precision=7),
+    "cudnn.benchmark": lambda: setattr(torch.backends.cudnn, "benchmark", True),
+    "cudnn.deterministic": lambda: setattr(torch.backends.cudnn, "deterministic", True),
+    "cudnn.allow_tf32": lambda: setattr(torch.backends.cudnn, "allow_tf32", True),
+    "the garbage collector": gc.disable,
+    "the recursion limit": lambda: sys.setrecursionlimit(12345),
+    "the warning filters": lambda: warnings.simplefilter("ignore"),
+    "the environment": lambda: os.environ.update(SOFTCAP_TUNED="1"),
+    "the import path": lambda: sys.path.append("/nowhere"),
+    "the working directory": lambda: os.chdir("/"),
+    "signal handlers": lambda: signal.signal(signal.SIGUSR1, signal.SIG_IGN),
+    "NumPy's random numbers": np.random.rand,
+    "NumPy's error handling": lambda: np.seterr(all="raise"),
+    "NumPy's print options": lambda: np.set_printoptions(precision=3),
 }
 
 
@@ -417,11 +440,11 @@ def test_what_a_call_leaves_behind_is_found_and_put_right(name):
         return y
 
     device = torch.device("cpu")
-    before = _settings(device)[name].read()
+    before = settings_of(device)[name].read()
     found = verdict("process_left_alone", adapt("leaving", kernel), Case((4,), "fp32", 30), "inference")
     assert found.mismatch is not None
     assert found.mismatch.label.startswith(name)
-    assert _settings(device)[name].read() == before
+    assert settings_of(device)[name].read() == before
 
 
 @pytest.mark.parametrize(
