@@ -15,7 +15,7 @@ from importlib import metadata
 from typing import NoReturn
 
 from invariance.arguments import COMMANDS
-from invariance.process import start_server
+from invariance.server import start_server
 from invariance.usage import UsageError
 
 DESCRIPTION = "Judge softcap kernels: accuracy and invariance, forward and gradient."

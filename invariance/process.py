@@ -1,46 +1,29 @@
 """Child processes that survive nothing, so that the suite survives everything.
 
-A job is a function named by import path, run in a child forked from a server that has imported torch and run
-nothing: a start costs a tenth of a second, and every child is a fresh process. A child that dies or overstays
-its time is a result like any other, together with the last thing it announced.
+A job is a function named by import path, run in a child of the fork server: every child is a fresh process. A child
+that dies or overstays its time is a result like any other, together with the last thing it announced.
 """
 
 from __future__ import annotations
 
 import contextlib
 import importlib
-import multiprocessing
 import os
 import signal
 import sys
-import threading
 import time
 import traceback
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from multiprocessing import forkserver
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
-_CONTEXT = multiprocessing.get_context("forkserver")
-# What a child would import in the middle of a cell: the first autograd function imports symbolic_shapes (0.4 s), the
-# first checkpoint imports Dynamo (0.7 s). Neither asks for a device.
-_PRELOAD = [
-    "torch",
-    "torch.fx.experimental.symbolic_shapes",
-    "torch.utils.checkpoint",
-    "torch._dynamo",
-    "hypothesis",
-    "invariance.process",
-    "invariance.run",
-]
+from invariance import server
 
 LOST_DEVICE = 79  # the exit status of a child that left because of that
 
 _parent: Connection | None = None  # set in children only
 _process: int | None = None  # the child's own, which a copy that a candidate forks does not have
-_spawning = threading.Lock()  # sessions may run in threads, and a start borrows environment and __main__
-_closing = threading.Event()
 
 
 @dataclass(frozen=True)
@@ -156,65 +139,6 @@ def _silence_standard_output() -> None:
     os.dup2(2, 1)
 
 
-@contextlib.contextmanager
-def _without_main() -> Iterator[None]:
-    """multiprocessing re-imports `__main__` in children, which would run a user's script again."""
-    main = sys.modules["__main__"]
-    kept = {name: getattr(main, name) for name in ("__file__", "__spec__") if hasattr(main, name)}
-    for name in kept:
-        setattr(main, name, None)
-    try:
-        yield
-    finally:
-        for name, value in kept.items():
-            setattr(main, name, value)
-
-
-def start_server() -> None:
-    """Start the fork server and do not wait for it; again is a no-op.
-
-    It looks for its imports along PYTHONPATH and not along the parent's sys.path, which is handed over so.
-    """
-    _CONTEXT.set_forkserver_preload(_PRELOAD)
-    kept = os.environ.get("PYTHONPATH")
-    os.environ["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
-    try:
-        with _interrupts_ignored():
-            forkserver.ensure_running()
-    finally:
-        os.environ.pop("PYTHONPATH") if kept is None else os.environ.update(PYTHONPATH=kept)
-
-
-@contextlib.contextmanager
-def _interrupts_ignored() -> Iterator[None]:
-    """What starts meanwhile ignores SIGINT for life: Ctrl-C reaches the whole group, and the parent alone decides."""
-    if threading.current_thread() is not threading.main_thread():  # signals are the main thread's
-        yield
-        return
-    kept = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, kept)
-
-
-class ClosedDown(Exception):
-    """No child is started any more: whoever waits for one ends with this."""
-
-
-@contextlib.contextmanager
-def closed_down() -> Iterator[None]:
-    """Every child is killed, and inside none is started: sessions in other threads come to their end."""
-    with _spawning:
-        _closing.set()
-        for child in multiprocessing.active_children():
-            child.kill()
-    try:
-        yield
-    finally:
-        _closing.clear()
-
-
 @dataclass
 class _Worker:
     """One child and the parent's end of its pipe."""
@@ -234,14 +158,10 @@ class _Worker:
             self.connection.send(job)
 
     def _spawn(self) -> None:
-        with _spawning:
-            if _closing.is_set():
-                raise ClosedDown
-            start_server()
-            ours, theirs = _CONTEXT.Pipe()
-            process = _CONTEXT.Process(target=_serve, args=(theirs,), daemon=True)
-            with _without_main():
-                process.start()
+        with server.starting() as context:
+            ours, theirs = context.Pipe()
+            process = context.Process(target=_serve, args=(theirs,), daemon=True)
+            process.start()
             theirs.close()
             self.connection, self.process = ours, process  # last: an interrupt leaves nothing half started
 

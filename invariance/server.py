@@ -1,0 +1,99 @@
+"""The fork server: it has imported torch and run nothing, so that a child starts in a tenth of a second."""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import os
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from multiprocessing import forkserver
+from multiprocessing.context import ForkServerContext
+
+CONTEXT = multiprocessing.get_context("forkserver")
+# What a child would import in the middle of a cell: the first autograd function imports symbolic_shapes (0.4 s), the
+# first checkpoint imports Dynamo (0.7 s). Neither asks for a device.
+_PRELOAD = [
+    "torch",
+    "torch.fx.experimental.symbolic_shapes",
+    "torch.utils.checkpoint",
+    "torch._dynamo",
+    "hypothesis",
+    "invariance.process",
+    "invariance.run",
+]
+
+_spawning = threading.Lock()  # sessions may run in threads, and a start borrows environment and __main__
+_closing = threading.Event()
+
+
+@contextlib.contextmanager
+def starting() -> Iterator[ForkServerContext]:
+    """A process may be started inside, from the context given; raises ClosedDown."""
+    with _spawning:
+        if _closing.is_set():
+            raise ClosedDown
+        start_server()
+        with _without_main():
+            yield CONTEXT
+
+
+@contextlib.contextmanager
+def _without_main() -> Iterator[None]:
+    """multiprocessing re-imports `__main__` in children, which would run a user's script again."""
+    main = sys.modules["__main__"]
+    kept = {name: getattr(main, name) for name in ("__file__", "__spec__") if hasattr(main, name)}
+    for name in kept:
+        setattr(main, name, None)
+    try:
+        yield
+    finally:
+        for name, value in kept.items():
+            setattr(main, name, value)
+
+
+def start_server() -> None:
+    """Start the fork server and do not wait for it; again is a no-op.
+
+    It looks for its imports along PYTHONPATH and not along the parent's sys.path, which is handed over so.
+    """
+    CONTEXT.set_forkserver_preload(_PRELOAD)
+    kept = os.environ.get("PYTHONPATH")
+    os.environ["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
+    try:
+        with _interrupts_ignored():
+            forkserver.ensure_running()
+    finally:
+        os.environ.pop("PYTHONPATH") if kept is None else os.environ.update(PYTHONPATH=kept)
+
+
+@contextlib.contextmanager
+def _interrupts_ignored() -> Iterator[None]:
+    """What starts meanwhile ignores SIGINT for life: Ctrl-C reaches the whole group, and the parent alone decides."""
+    if threading.current_thread() is not threading.main_thread():  # signals are the main thread's
+        yield
+        return
+    kept = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, kept)
+
+
+class ClosedDown(Exception):
+    """No child is started any more: whoever waits for one ends with this."""
+
+
+@contextlib.contextmanager
+def closed_down() -> Iterator[None]:
+    """Every child is killed, and inside none is started: sessions in other threads come to their end."""
+    with _spawning:
+        _closing.set()
+        for child in multiprocessing.active_children():
+            child.kill()
+    try:
+        yield
+    finally:
+        _closing.clear()
