@@ -19,6 +19,7 @@ from invariance.plan import Settings, cases
 from invariance.report.model import Explored
 from invariance.sweep.api import sweep
 from invariance.sweep.document import as_json
+from invariance.tiers.faults import BUDGET, GaveUp
 from invariance.verdict import FAIL, NOT_APPLICABLE, PASS, RAISED, Cell, Verdict
 from oracles.tolerances import load_contract
 from strategies.caps import cap_text
@@ -29,6 +30,7 @@ from strategies.dtypes import TORCH
 from strategies.shrink import shrink
 
 ORDINARY_CAP = 30.0
+NOT_JUDGED = "not judged"  # how the reason begins where the interpreter gave up
 
 
 @dataclass(frozen=True)
@@ -52,6 +54,8 @@ class Trial:
                 return judge(claims, load_contract().bitwise(self.law.id), self.rounding), None
         except NotApplicable:
             raise
+        except GaveUp as error:
+            raise NotApplicable(f"{NOT_JUDGED}: {error}") from error
         except CandidateRaised as error:
             process.leave_a_lost_device(self.device)
             raised = Mismatch(RAISED, "instead of returning", got=str(error), want="a result")
@@ -83,22 +87,25 @@ def judge_cell(spec: str, cell: Cell, settings: Settings, shrinks: int | None = 
     if shrinks is not None:
         law = replace(law, shrinks=min(law.shrinks, shrinks))
     trial = Trial(_loaded(spec, settings.device), law, cell.pass_, settings.device, settings.rounding)
-    total, outside = trial.verdict(cell, PASS), None
+    total = trial.verdict(cell, PASS)
+    outside: list[str] = []
+    BUDGET.renew()
     for case in cases(cell, settings):
         process.announce(case.dumps())
         try:
             found, reason = trial.judge(case)
         except NotApplicable as error:
-            outside = str(error)
+            outside.append(str(error))
             continue
         total = _added(total, found)
         if found.mismatch is not None or reason is not None:
             return _explained(replace(total, status=FAIL), trial, case, found, reason)
-    if total.cases == 0 and outside is not None:
-        return replace(total, status=NOT_APPLICABLE, reason=outside)
+    if total.cases == 0 and outside:
+        return replace(total, status=NOT_APPLICABLE, reason=outside[-1])
     if total.elements == 0:
         return replace(total, status=FAIL, reason="compared nothing: the law yielded no claim on any case")
-    return total
+    given_up = [reason for reason in outside if reason.startswith(NOT_JUDGED)]
+    return replace(total, reason=f"some cases {given_up[-1]}" if given_up else None)
 
 
 def _loaded(spec: str, device: str) -> Candidate:
@@ -135,8 +142,10 @@ def _explained(total: Verdict, trial: Trial, case: Case, found: Judgement, reaso
         alike = (again.mismatch is None) == (found.mismatch is None) and (raised is None) == (reason is None)
         return alike and (again.mismatch is not None or raised is not None)
 
+    BUDGET.renew()
     suspect = None if found.mismatch is None else found.mismatch.flat
     smallest = shrink(case, fails, budget=trial.law.shrinks, suspect=suspect)
+    BUDGET.renew()
     again, raised = trial.judge(smallest)
     if again.mismatch is None and raised is None:  # it does not fail twice: the flake is the finding
         note = "failed once and not again on the same case: the result depends on history"
@@ -150,6 +159,7 @@ def judge_text(spec: str, law: str, pass_: str, case: str, device: str, rounding
     process.announce(case)
     trial = Trial(_loaded(spec, device), load_laws()[law], pass_, device, rounding)
     cell = Cell(trial.candidate.name, law, pass_, recipe.dtype, recipe.cap)
+    BUDGET.renew()
     try:
         found, reason = trial.judge(recipe)
     except NotApplicable as error:
@@ -180,6 +190,7 @@ def explore(
     dtypes = [dtype for dtype in settings.dtypes if dtype in known.dtypes]
     drawn = [explored_cases(dtype=dtype, cap=cap, max_elements=4096) for dtype in dtypes for cap in caps]
     strategy = reduce(or_, drawn)
+    BUDGET.renew()
     failing = search(check, strategy, examples=examples, seed=settings.seed)
     verdict = (
         None

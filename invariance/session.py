@@ -17,6 +17,7 @@ from invariance.plan import EXPLORED, Settings, cells, laws
 from invariance.probing import probed
 from invariance.process import Job, Outcome, run_jobs
 from invariance.report.model import Explored, Report
+from invariance.scope import Scope
 from invariance.verdict import FAIL, NOT_APPLICABLE, NOT_RUN, Cell, Verdict
 from strategies.caps import cap_text
 from strategies.case import Case
@@ -24,7 +25,9 @@ from strategies.case import Case
 Progress = Callable[[int, int, str], None]
 
 HANGS_ENDURED = 12  # cells of one candidate that may time out before the rest of its plan counts as not run
-SHORT_PATIENCE = 5.0  # seconds a cell, once the candidate has hung: every honest cell takes far less
+SHORT_PATIENCE = (
+    5.0  # seconds a cell, once the candidate has hung; honest cells take far less, interpreted ones more
+)
 
 
 def unseen(done: int, total: int, what: str) -> None:
@@ -100,16 +103,16 @@ class Session:
 
     # --- what applies -------------------------------------------------------------------------------------------------
 
-    def _asked(self, spec: str) -> Settings:
-        """The settings for one candidate: a configured instance has one cap, its own."""
-        fixed = self.probes[spec]["fixed_cap"]
-        return self.settings if fixed is None else replace(self.settings, caps=(fixed,))
+    @property
+    def scope(self) -> Scope:
+        """What was asked for, and what is known of the candidates."""
+        return Scope(self.settings, self.probes, self.check_grad)
 
     def _cell_jobs(self, spec: str) -> Iterator[Job]:
-        asked = self._asked(spec)
+        asked = self.scope.asked(spec)
         for cell in cells(display_name(spec), asked):
             self.planned.add(cell)
-            reason = self._outside(cell, spec)
+            reason = self.scope.outside(cell.law, cell.pass_, spec)
             if reason is not None:
                 self.verdicts.append(
                     Verdict(cell, LAWS[cell.law].verdict(cell.pass_), NOT_APPLICABLE, reason=reason)
@@ -117,25 +120,6 @@ class Session:
                 continue
             kwargs = {"spec": spec, "cell": cell, "settings": asked, "shrinks": self.shrinks}
             yield Job("invariance.run:judge_cell", kwargs, self.timeout, key=cell)
-
-    def _outside(self, cell: Cell, spec: str) -> str | None:
-        """Why a cell does not apply to a candidate."""
-        missing = self._without_gradient(cell.pass_, spec)
-        if missing is not None:
-            return missing
-        if cell.law == "specification" and self.settings.rounding == "chain":
-            return "the specification's rows are about FP32 math, and --rounding chain asked for another contract"
-        if LAWS[cell.law].judgement == "accuracy" and self.probes[spec].get("substitutions"):
-            return "accuracy is not judged in the interpreter: its tanh is torch's, not the device's"
-        return LAWS[cell.law].applies(self.probes[spec]["convention"])
-
-    def _without_gradient(self, pass_: str, spec: str) -> str | None:
-        """Why a candidate is not judged backward."""
-        if pass_ == "backward" and self.check_grad is False:
-            return "gradients were not asked for (--no-check-grad)"
-        if pass_ == "backward" and self.check_grad is None and not self.probes[spec]["differentiable"]:
-            return "the candidate has no gradient (asked of four elements)"
-        return None
 
     # --- judging ------------------------------------------------------------------------------------------------------
 
@@ -155,7 +139,8 @@ class Session:
             if hangs > HANGS_ENDURED:
                 self._not_run(job)
                 continue
-            yield job if hangs == 0 else replace(job, timeout=min(job.timeout, SHORT_PATIENCE))
+            patience = SHORT_PATIENCE * (4 if self.scope.interpreted(job.kwargs["spec"]) else 1)
+            yield job if hangs == 0 else replace(job, timeout=min(job.timeout, patience))
 
     def _failed_already(self, job: Job) -> bool:
         cell = job.key
@@ -215,11 +200,11 @@ class Session:
         asked = self.settings
         whole = asked.profile != "quick" and asked.device != "cpu"
         dtypes = [dtype for dtype in asked.dtypes if dtype != "fp32" or whole]
-        swept = [spec for spec in self.candidates if not self.probes[spec].get("substitutions")]
+        swept = [spec for spec in self.candidates if not self.scope.interpreted(spec)]
         for spec, dtype, pass_ in product(swept, dtypes, ("forward", "backward")):
-            if self._without_gradient(pass_, spec) is not None:
+            if self.scope.without_gradient(pass_, spec) is not None:
                 continue
-            for cap in self._asked(spec).caps:
+            for cap in self.scope.asked(spec).caps:
                 kwargs = {"spec": spec, "cap": cap, "dtype": dtype, "pass_": pass_, "device": asked.device}
                 key = f"every {dtype} input · {pass_} · cap {cap_text(cap)}"
                 yield Job("invariance.run:certify", kwargs, self.timeout, key=key)
@@ -255,7 +240,7 @@ class Session:
             for law in laws(self.settings)
             if law.explored and set(law.dtypes) & set(self.settings.dtypes)
             for pass_ in law.passes
-            if self._outside(Cell(spec, law.id, pass_, "fp32", 1.0), spec) is None
+            if self.scope.outside(law.id, pass_, spec) is None
         ]
 
     def explorations(self) -> Iterator[Job]:
@@ -266,7 +251,7 @@ class Session:
                 "law": law,
                 "pass_": pass_,
                 "settings": self.settings,
-                "caps": self._asked(spec).caps,
+                "caps": self.scope.asked(spec).caps,
                 "examples": EXPLORED[self.settings.profile],
             }
             yield Job("invariance.run:explore", kwargs, self.timeout, key=f"exploring {law} · {pass_}")

@@ -28,7 +28,6 @@ DEFERRED: dict[tuple[str, str], str] = {
     ("invariance", "invariance.session"): "the command starts its children before anything imports torch",
     ("invariance.candidate", "softcap.registry"): "the short names of the operators that ship with the suite",
     ("invariance.known_bad.edited", "invariance.tiers.interpreter"): "Triton is optional; interpreted on a CPU only",
-    ("invariance.known_bad.reach", "invariance.tiers.interpreter"): "Triton is optional; interpreted on a CPU only",
     ("invariance.sweep.api", "invariance.sweep.triton_engine"): "Triton is optional, and needed on a GPU only",
 }
 

@@ -73,8 +73,18 @@ class Law:
 
 LAWS: dict[str, Law] = {}
 
-# Laws are grouped by what they hold still; `device` needs an accelerator.
-_MODULES = ("transforms", "calls", "history", "modules", "accuracy", "analytic", "hygiene", "device")
+# Laws are grouped by what they hold still; `launches` needs the interpreter, `device` an accelerator.
+_MODULES = (
+    "transforms",
+    "calls",
+    "history",
+    "modules",
+    "accuracy",
+    "analytic",
+    "hygiene",
+    "launches",
+    "device",
+)
 
 
 def every_candidate(convention: str) -> str | None:  # noqa: ARG001 - the default of `applies`

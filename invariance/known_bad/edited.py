@@ -24,6 +24,11 @@ class Edited:
         result: Tensor = op(x)
         return result
 
+    @property
+    def launching(self) -> Any:
+        """How the interpreter runs launches, for laws about them."""
+        return self._interpreted().launching
+
     def _interpreted(self) -> Any:
         if self.interpreted is None:
             from invariance.tiers.interpreter import InterpretedOp  # noqa: PLC0415 - needs Triton

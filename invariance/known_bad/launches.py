@@ -21,7 +21,7 @@ _BACKWARD_START = Edit(
 _DIVIDING = Edit("reciprocal = negative_reciprocal(softcap)", "reciprocal = None", "launch")
 
 
-@wrong(bugs=(74, 75), must={"beyond_int32"}, tier="interpreter")
+@wrong(bugs=(74, 75), must={"far_offsets"}, tier="interpreter")
 def int32_offsets(softcap: float) -> Any:
     """Forward offsets are multiplied in 32 bits and widened too late."""
     return edited_operator("int32_offsets", softcap, _FORWARD_START)
@@ -37,10 +37,10 @@ def int32_offsets_backward(softcap: float) -> Any:
     bugs=(28, 64),
     must={
         "autograd_gradients",
-        "beyond_int32",
         "cap_used",
         "changed_in_place",
         "empty_and_scalar",
+        "far_offsets",
         "freed_memory",
         "guard_bands",
         "inputs_unmodified",
@@ -61,10 +61,10 @@ def load_mask_missing(softcap: float) -> Any:
     bugs=(64, 28),
     must={
         "autograd_gradients",
-        "beyond_int32",
         "cap_used",
         "changed_in_place",
         "empty_and_scalar",
+        "far_offsets",
         "freed_memory",
         "guard_bands",
         "inputs_unmodified",
@@ -85,10 +85,10 @@ def gradient_load_mask_missing(softcap: float) -> Any:
     bugs=(74, 28),
     must={
         "autograd_gradients",
-        "beyond_int32",
         "cap_used",
         "changed_in_place",
         "empty_and_scalar",
+        "far_offsets",
         "freed_memory",
         "guard_bands",
         "inputs_unmodified",
@@ -108,10 +108,10 @@ def store_mask_missing(softcap: float) -> Any:
     bugs=(28, 25),
     must={
         "autograd_gradients",
-        "beyond_int32",
         "cap_used",
         "changed_in_place",
         "empty_and_scalar",
+        "far_offsets",
         "freed_memory",
         "guard_bands",
         "inputs_unmodified",
@@ -204,6 +204,7 @@ def input_read_flat(softcap: float) -> Any:
         "autograd_gradients",
         "cap_used",
         "empty_and_scalar",
+        "far_offsets",
         "freed_memory",
         "guard_bands",
         "inputs_unmodified",

@@ -13,7 +13,8 @@ from typing import Any
 from invariance.known_bad.entry import Entry
 from invariance.known_bad.here import reason_not_here
 from invariance.plan import LEAST, Settings
-from invariance.process import Job, closed_down, run_job
+from invariance.process import Job, run_job
+from invariance.server import closed_down
 from invariance.session import Session
 from invariance.verdict import FAIL, Verdict
 from strategies.case import Case
@@ -21,7 +22,7 @@ from strategies.case import Case
 # What a launch can get wrong. No law of accuracy is among them: it would grade the tanh that stands in for another.
 INTERPRETED = (
     "slicing", "inputs_unmodified", "guard_bands", "freed_memory", "empty_and_scalar", "autograd_gradients",
-    "changed_in_place", "cap_used", "bad_caps",
+    "changed_in_place", "cap_used", "bad_caps", "far_offsets",
 )  # fmt: skip
 
 # Attempts on one failure: the report wants a small case, not the smallest one.
@@ -161,11 +162,6 @@ def _judge_code(entry: Entry, _: int) -> tuple[list[Failure], int]:
     return _in_a_child("invariance.known_bad.code:broken_laws", "compiles", entry, dtypes=entry.dtypes)
 
 
-def _judge_reach(entry: Entry, _: int) -> tuple[list[Failure], int]:
-    """Offsets past 2^31 elements, in the interpreter."""
-    return _in_a_child("invariance.known_bad.reach:out_of_reach", "beyond_int32", entry)
-
-
 def _in_a_child(target: str, otherwise: str, entry: Entry, **kwargs: Any) -> tuple[list[Failure], int]:
     """The laws that a function finds broken; what it does not survive breaks the law `otherwise`."""
     outcome = run_job(Job(target, {"spec": entry.spec, **kwargs}, entry.timeout))
@@ -186,7 +182,7 @@ def _first_of_each(failures: list[Failure]) -> list[Failure]:
 
 _PARTS: dict[str, tuple[Callable[[Entry, int], tuple[list[Failure], int]], ...]] = {
     "plan": (_judge_calls,),
-    "interpreter": (_judge_calls, _judge_reach),
+    "interpreter": (_judge_calls,),
     "codegen": (_judge_code,),
     "device": (_judge_calls,),
 }

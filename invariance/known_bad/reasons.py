@@ -13,5 +13,9 @@ REASONS = {
         "Faults that appear only under load are races, and a race that is certain to lose is caught by repeat as well."
     ),
     "poisoned_memory": "What freed_memory says, for the blocks that the caching allocator of a device hands out.",
+    "beyond_int32": (
+        "The edit whose offsets are too narrow dies of far_offsets, in the interpreter. It stays for kernels that are "
+        "no Triton, and because it compares every element where the memory is real."
+    ),
     "guarded_inputs": "What guard_bands says, for device memory on both sides of an allocation.",
 }

@@ -170,6 +170,9 @@ def not_run(report: dict[str, Any]) -> Table:
     reasons: dict[tuple[str, str], list[str]] = {}
     for row in report["not_run"]:
         reasons.setdefault((row["status"], row["reason"] or ""), []).append(row["law"])
+    for row in report["laws"]:
+        if row["status"] == "pass" and row["reason"]:
+            reasons.setdefault(("pass in part", row["reason"]), []).append(row["law"])
     rows = [
         (status, reason, len(laws), ", ".join(sorted(set(laws))))
         for (status, reason), laws in sorted(reasons.items())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import mmap
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,6 +11,7 @@ import torch
 import triton.runtime.interpreter as triton_interpreter
 from torch import Tensor
 
+from invariance.tiers.faults import OutOfBounds
 from invariance.tiers.patches import Patches
 
 _ACCESSES = (  # method, where its pointers and its mask stand, what it is called in the message
@@ -25,25 +25,6 @@ _DERIVATIONS = (
     "create_addptr", "create_splat", "create_broadcast", "create_expand_dims", "create_reshape", "create_trans",
     "create_bitcast",
 )  # fmt: skip
-
-
-class OutOfBounds(RuntimeError):
-    """Lanes of one access fell outside the tensor.
-
-    ``what`` (load, store, atomic), ``tensor`` (parameter name), ``offset`` (first bad lane, in elements
-    from the tensor's first one, may be negative), ``address``, ``lanes`` and ``active`` (bad and all active
-    lanes), ``program`` (x, y, z).
-    """
-
-    def __init__(
-        self, what: str, extent: Extent, offset: int, address: int, lanes: int, active: int, program: Any
-    ) -> None:
-        self.what, self.tensor, self.offset, self.address = what, extent.name, offset, address
-        self.lanes, self.active, self.program = lanes, active, program
-        super().__init__(
-            f"{what}: {lanes} of {active} active lanes outside {extent}; the first at element offset {offset}, "
-            f"address {address:#x}, program {program}"
-        )
 
 
 @dataclass(frozen=True)
@@ -74,27 +55,24 @@ class Extent:
         return f"{self.name} ({self.dtype}, {elements} elements from {self.start:#x})"
 
 
-def check_accesses(patches: Patches, extents: Callable[[], Sequence[Extent]]) -> None:
+# Called with each access that lies inside: what it is, its active addresses, the bytes of an element, a tensor.
+Watch = Callable[[str, np.ndarray, int, Extent], None]
+
+
+def check_accesses(patches: Patches, extents: Callable[[], Sequence[Extent]], watch: Watch) -> None:
     """Have the interpreter check each access against the extents of the launch that is running."""
     builder = triton_interpreter.interpreter_builder
     for method in _DERIVATIONS:
         patches.set(builder, method, _deriving(getattr(builder, method)))
     for method, pointers_at, mask_at, what in _ACCESSES:
-        patches.set(builder, method, _checked(getattr(builder, method), pointers_at, mask_at, what, extents))
+        patches.set(
+            builder, method, _checked(getattr(builder, method), pointers_at, mask_at, what, extents, watch)
+        )
 
 
 def mark(handle: Any, extent: Extent) -> None:
     """Remember at a pointer's handle which tensor it points into."""
     handle.extent = extent
-
-
-def virtual_tensor(elements: int, dtype: torch.dtype) -> Tensor:
-    """A 1-D tensor of zeros whose memory exists only where it is touched, for tests past 2**31 elements.
-
-    Linux only; raises OSError where the address space is limited.
-    """
-    flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | getattr(mmap, "MAP_NORESERVE", 0x4000)
-    return torch.frombuffer(mmap.mmap(-1, elements * dtype.itemsize, flags=flags), dtype=dtype)
 
 
 def _deriving(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -115,17 +93,20 @@ def _checked(
     mask_at: int | None,
     what: str,
     extents: Callable[[], Sequence[Extent]],
+    watch: Watch,
 ) -> Callable[..., Any]:
     def access(*args: Any, **kwargs: Any) -> Any:
         pointers = args[pointers_at]
         known = (pointers.extent,) if hasattr(pointers, "extent") else extents()
-        _check(what, pointers, None if mask_at is None else args[mask_at].data, known)
+        _check(what, pointers, None if mask_at is None else args[mask_at].data, known, watch)
         return original(*args, **kwargs)
 
     return access
 
 
-def _check(what: str, pointers: Any, mask: np.ndarray | None, extents: Sequence[Extent]) -> None:
+def _check(
+    what: str, pointers: Any, mask: np.ndarray | None, extents: Sequence[Extent], watch: Watch
+) -> None:
     addresses = pointers.data if mask is None else pointers.data[np.broadcast_to(mask, pointers.data.shape)]
     width = max(1, pointers.get_element_ty().primitive_bitwidth // 8)
     bad = np.ones(addresses.shape, dtype=bool)
@@ -137,3 +118,5 @@ def _check(what: str, pointers: Any, mask: np.ndarray | None, extents: Sequence[
         offset = (address - extent.start) // extent.dtype.itemsize
         program = triton_interpreter.interpreter_builder.grid_idx
         raise OutOfBounds(what, extent, offset, address, int(bad.sum()), addresses.size, program)
+    if extents:
+        watch(what, addresses, width, extents[0])

@@ -14,17 +14,23 @@ import importlib
 import threading
 import weakref
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import torch
+import triton.language as tl
 import triton.runtime.interpreter as triton_interpreter
 import triton.runtime.jit as triton_jit
 from torch import Tensor
 from triton.runtime.autotuner import Autotuner
 
-from invariance.tiers.addresses import OutOfBounds, check_accesses, virtual_tensor
+from invariance.tiers.addresses import check_accesses
+from invariance.tiers.far import Far, virtual_tensor
+from invariance.tiers.faults import OutOfBounds
 from invariance.tiers.launching import Launch, Session, execute, rewrite
+from invariance.tiers.orders import ORDERS, only
 from invariance.tiers.patches import PatchError, Patches
 from invariance.tiers.repairs import SUBSTITUTIONS, repair
 from invariance.tiers.selftest import failures
@@ -43,31 +49,47 @@ __all__ = [
 ]
 
 _SHIPPED = "softcap.triton_op"
+# Persistent kernels ask for it; few, so that each program has more than one block to do.
+_PROPERTIES = SimpleNamespace(
+    name="Triton's interpreter", multi_processor_count=4, warp_size=32, major=9, minor=0
+)
 _lock = threading.RLock()
 _active: Session | None = None
 
 
 @contextlib.contextmanager
-def interpreted(*, program_ids: Sequence[int] | None = None, total: int | None = None) -> Iterator[Session]:
+def interpreted(
+    *,
+    program_ids: Sequence[int] | None = None,
+    order: str = "in_order",
+    configuration: int = 0,
+    races: bool = False,
+    far: bool = False,
+) -> Iterator[Session]:
     """Interpret every Triton launch on CPU tensors while the context is open.
 
-    ``program_ids`` runs only these ids along the first grid axis, ``total`` replaces that axis' size: with
-    ``virtual_tensor`` a grid past 2**31 elements is tried in milliseconds.  Raises OutOfBounds for an access
-    outside the launch's tensors.  A context inside a context is the same one; other threads wait.
+    ``order``: of the programs, one of ``orders.ORDERS``; ``program_ids`` runs only these along the first grid axis.
+    ``configuration``: which one of an autotuned kernel runs, the last where it has fewer. ``races``: raise Race where
+    a program meets what another stored.  ``far``: for tensors past 2**31 elements (``far.virtual``), of which PyTorch
+    computes nothing, and kernels run the ends of long loops only.
+    Raises OutOfBounds for an access outside the launch's tensors.  A context inside a context is the same one; other
+    threads wait.
     """
     global _active  # noqa: PLW0603  # Triton's interpreter is itself one per process
+    asked = (order, configuration, races, far, program_ids)
     with _lock:
         if _active is not None:
-            if program_ids is not None or total is not None:
+            if asked != ("in_order", 0, False, False, None):
                 raise RuntimeError(
-                    "interpreted() is already active: program ids belong to the outermost call"
+                    "interpreted() is already active: how launches run belongs to the outermost call"
                 )
             yield _active
             return
-        session = Session(program_ids, total)
-        with Patches() as patches, np.errstate(all="ignore"):
+        chosen = ORDERS[order] if program_ids is None else only(program_ids)
+        session = Session(chosen, configuration, races, Far() if far else None)
+        with Patches() as patches, np.errstate(all="ignore"), session.far or contextlib.nullcontext():
             session.replaced = repair(patches)
-            check_accesses(patches, lambda: session.extents)
+            check_accesses(patches, lambda: session.extents, session.watch)
             _intercept(patches, session)
             _pretend_gpu(patches)
             _active = session
@@ -85,7 +107,9 @@ def self_test() -> None:
         raise PatchError(f"the interpreter tier cannot be trusted with this Triton: {'; '.join(faults)}")
 
 
-def interpreted_factory(factory: Callable[..., Any]) -> Callable[..., Any]:
+def interpreted_factory(
+    factory: Callable[..., Any], substitutions: tuple[str, ...] = SUBSTITUTIONS
+) -> Callable[..., Any]:
     """A factory whose operators run inside ``interpreted()``, their backward passes too.
 
     Raises PatchError when the repairs do not work with this Triton.
@@ -95,7 +119,7 @@ def interpreted_factory(factory: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(factory, updated=())
     def build(*args: Any, **kwargs: Any) -> Any:
         with interpreted():
-            return InterpretedOp(factory(*args, **kwargs))
+            return InterpretedOp(factory(*args, **kwargs), substitutions)
 
     return build
 
@@ -106,10 +130,8 @@ class InterpretedOp:
     `substitutions` is what reports print: with a tanh that is torch's, accuracy is not judged.
     """
 
-    substitutions = SUBSTITUTIONS
-
-    def __init__(self, op: Callable[..., Any]) -> None:
-        self._op = op
+    def __init__(self, op: Callable[..., Any], substitutions: tuple[str, ...] = SUBSTITUTIONS) -> None:
+        self._op, self.substitutions = op, substitutions
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """The operator's own result."""
@@ -118,6 +140,11 @@ class InterpretedOp:
         borders = [arg.grad_fn for arg in args if isinstance(arg, Tensor) and arg.grad_fn is not None]
         _interpret_backward(result, borders)
         return result
+
+    @property
+    def launching(self) -> Callable[..., AbstractContextManager[Session]]:
+        """``interpreted``, for laws about launches."""
+        return interpreted
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._op, name)
@@ -128,7 +155,8 @@ class InterpretedTritonOp(InterpretedOp):
 
     def __init__(self, softcap: float = 30.0) -> None:
         shipped = importlib.import_module(_SHIPPED).TritonFinalLogitSoftcapOp
-        super().__init__(interpreted_factory(shipped)(softcap=softcap))
+        self_test()
+        super().__init__(shipped(softcap=softcap))
 
 
 def _interpret_backward(results: Any, borders: Sequence[Any] = ()) -> None:
@@ -163,17 +191,25 @@ def _intercept(patches: Patches, session: Session) -> None:
         kwargs = {name: value for name, value in kwargs.items() if name not in ("_semantic", "_generator")}
         function = rewrite(kernel, session)
         scope = triton_interpreter._patch_lang(function)
+        scope.set_attr(tl, "range", session.loop)
         try:
             return function(*args, **kwargs)
         finally:
             scope.restore()
 
-    def run_first(tuner: Any, *args: Any, **kwargs: Any) -> Any:
-        return tuner.fn.run(*args, **{**kwargs, **tuner.configs[0].all_kwargs()})
+    def run_one(tuner: Any, *args: Any, **kwargs: Any) -> Any:
+        tuner.nargs = dict(zip(tuner.arg_names, args, strict=False))
+        known = tuner.prune_configs(kwargs) if len(tuner.configs) > 1 else tuner.configs
+        session.tuned[tuner.base_fn.__name__] = [str(config) for config in known]
+        config = known[min(session.configuration, len(known) - 1)]
+        chosen = {**kwargs, **config.all_kwargs()}
+        if config.pre_hook is not None:
+            config.pre_hook({**tuner.nargs, **chosen})
+        return tuner.fn.run(*args, **chosen)
 
     patches.set(triton_jit.JITFunction, "run", run)
     patches.set(triton_jit.JITFunction, "__call__", call)
-    patches.set(Autotuner, "run", run_first)
+    patches.set(Autotuner, "run", run_one)
 
 
 def _pretend_gpu(patches: Patches) -> None:
@@ -181,3 +217,4 @@ def _pretend_gpu(patches: Patches) -> None:
     patches.set(torch.cuda, "device", contextlib.nullcontext)
     patches.set(torch.cuda, "current_device", lambda: 0)
     patches.set(torch.cuda, "synchronize", lambda *_: None)
+    patches.set(torch.cuda, "get_device_properties", lambda *_: _PROPERTIES)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import inspect
+import math
 import types
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,11 +17,17 @@ import triton.runtime.interpreter as triton_interpreter
 import triton.runtime.jit as triton_jit
 
 from invariance.tiers.addresses import Extent, mark
+from invariance.tiers.far import ROUNDS, Far, virtual
+from invariance.tiers.faults import BUDGET, GaveUp
+from invariance.tiers.loops import counted, counted_at_the_ends
+from invariance.tiers.orders import WHOLE, Grid, Order, in_order
+from invariance.tiers.races import Writers
 
 _SCALARS = {
     "fp64": (np.float64, tl.float64), "fp32": (np.float32, tl.float32), "fp16": (np.float16, tl.float16),
     "i64": (np.int64, tl.int64), "i32": (np.int32, tl.int32),
 }  # fmt: skip
+_LANES = 1 << 14  # elements of a block that cost as much as a program does without any
 _OPTIONS = ("num_warps", "num_stages", "num_ctas", "enable_fp_fusion")
 _POINTED = {
     torch.float16: "fp16", torch.bfloat16: "bf16", torch.float32: "fp32", torch.float64: "fp64", torch.int8: "i8",
@@ -51,13 +58,47 @@ class Launch:
 
 @dataclass
 class Session:
-    """What ``interpreted`` gives: the launches so far, and how they are run."""
+    """What ``interpreted`` gives: the launches so far, and how they are run.
 
-    program_ids: Sequence[int] | None = None
-    total: int | None = None
+    configuration: which one of an autotuned kernel runs. tuned: by kernel the configurations that it has.
+    """
+
+    order: Order = in_order
+    configuration: int = 0
+    races: bool = False
+    far: Far | None = None
     launches: list[Launch] = field(default_factory=list)
+    tuned: dict[str, list[str]] = field(default_factory=dict)
     extents: list[Extent] = field(default_factory=list)
     replaced: Mapping[Any, Any] = field(default_factory=dict)
+    writers: Writers | None = None
+    accesses: int = 0
+    lanes: int = 0
+
+    @property
+    def loop(self) -> Callable[..., Iterator[Any]]:
+        """What stands for `range` in a kernel."""
+        return counted if self.far is None else counted_at_the_ends
+
+    def tensor(self, shape: Sequence[int], stride: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
+        """Zeros that take no memory, for a session that is `far`."""
+        return virtual(shape, stride, dtype)
+
+    def watch(self, what: str, addresses: np.ndarray, width: int, extent: Extent) -> None:
+        """Take note of an access of the program that runs; raises Race, and GaveUp in a loop without end."""
+        self.lanes = max(self.lanes, addresses.size)
+        self.accesses += 1
+        if self.writers is not None:
+            self.writers.access(what, addresses, width, extent)
+        if self.far is not None and self.accesses > ROUNDS:
+            raise GaveUp("a loop over all elements, which is not cut short")
+
+    def enter(self, program: Grid) -> None:
+        """A program begins."""
+        self.accesses = 0
+        triton_interpreter.interpreter_builder.set_grid_idx(*program)
+        if self.writers is not None:
+            self.writers.enter(program)
 
 
 def execute(session: Session, kernel: Any, args: tuple[Any, ...], grid: Any, kwargs: dict[str, Any]) -> None:
@@ -69,10 +110,12 @@ def execute(session: Session, kernel: Any, args: tuple[Any, ...], grid: Any, kwa
         hook(*args, **kwargs)
     sizes = tuple(grid(bound.arguments) if callable(grid) else grid)
     full = (*sizes, 1, 1)[:3]
-    first = range(full[0]) if session.program_ids is None else session.program_ids
+    if session.order in WHOLE:
+        BUDGET.require(math.prod(full))
+    programs = session.order(full)
     options = {name: kwargs[name] for name in _OPTIONS if name in kwargs}
     variant = _variant(kernel, bound.arguments, options)
-    session.launches.append(Launch(kernel.fn.__name__, full, len(first) * full[1] * full[2], variant))
+    session.launches.append(Launch(kernel.fn.__name__, full, len(programs), variant))
     function = rewrite(kernel, session)
     outer, session.extents = session.extents, []
     scope = triton_interpreter._patch_lang(function)
@@ -81,13 +124,13 @@ def execute(session: Session, kernel: Any, args: tuple[Any, ...], grid: Any, kwa
             parameter.name: _argument(parameter, bound.arguments[parameter.name], session.extents)
             for parameter in kernel.params
         }
-        builder = triton_interpreter.interpreter_builder
-        builder.set_grid_dim(session.total or full[0], full[1], full[2])
-        for x in first:
-            for y in range(full[1]):
-                for z in range(full[2]):
-                    builder.set_grid_idx(x, y, z)
-                    function(**arguments)
+        scope.set_attr(tl, "range", session.loop)
+        session.lanes, session.writers = 0, Writers(session.extents) if session.races else None
+        triton_interpreter.interpreter_builder.set_grid_dim(*full)
+        for program in programs:
+            session.enter(program)
+            function(**arguments)
+        BUDGET.spend(len(programs) * (1 + session.lanes // _LANES))
     finally:
         scope.restore()
         session.extents = outer
@@ -158,7 +201,7 @@ def rewrite(kernel: Any, session: Session) -> Any:
 
 def _refresh(function: Any, original: Any, session: Session) -> None:
     live = {**original.__globals__, **inspect.getclosurevars(original).nonlocals}
-    function.__globals__.update(live)
+    function.__globals__.update({"range": session.loop, **live})
     for name, value in live.items():
         if inspect.isfunction(value) and value in session.replaced:
             function.__globals__[name] = session.replaced[value]

@@ -17,6 +17,7 @@ import torch
 import triton.language as tl
 import triton.runtime.interpreter as triton_interpreter
 
+from invariance.tiers.faults import MOST_PROGRAMS
 from invariance.tiers.patches import Patches
 
 SUBSTITUTIONS = (
@@ -26,7 +27,8 @@ SUBSTITUTIONS = (
     "FP64 and integers to BF16: through FP32",
     "FP32 fma: one rounding (the interpreter of Triton 3.6 rounds the product too)",
     "BF16 arithmetic: in FP32, rounded to BF16 after each operation (the interpreter computes on the bits)",
-    "autotuned kernels: the first configuration, without timing",
+    "autotuned kernels: the first configuration, without timing; one law takes others too",
+    f"calls of many programs: left out where a cell would run more than {MOST_PROGRAMS:,}",
 )
 
 _MODULES = (
@@ -64,6 +66,7 @@ def repair(patches: Patches) -> dict[Any, Any]:
     _repair_rounding(patches)
     _repair_bf16_arithmetic(patches)
     _repair_fma(patches)
+    _repair_conditions(patches)
     replaced: dict[Any, Any] = {}
     for path in _MODULES:
         module = importlib.import_module(path)
@@ -199,3 +202,17 @@ def _repair_fma(patches: Patches) -> None:
         return triton_interpreter.TensorHandle(data, tl.float32)
 
     patches.set(builder, "create_fma", create_fma)
+
+
+def _repair_conditions(patches: Patches) -> None:
+    """A comparison of scalars stays a condition when it meets a mask; the interpreter makes an int32 of it."""
+    builder = triton_interpreter.interpreter_builder
+    splat = builder.create_splat
+
+    def create_splat(kind: Any, value: Any) -> Any:
+        result = splat(kind, value)
+        if value.data.dtype == bool and result.data.dtype != bool:
+            return triton_interpreter.TensorHandle(result.data.astype(bool), tl.int1)
+        return result
+
+    patches.set(builder, "create_splat", create_splat)

@@ -12,7 +12,8 @@ from torch import Tensor
 from triton.language.extra import libdevice
 
 from invariance.tiers import selftest_kernels as kernels
-from invariance.tiers.addresses import OutOfBounds, virtual_tensor
+from invariance.tiers.far import virtual_tensor
+from invariance.tiers.faults import OutOfBounds
 
 Interpreted = Callable[..., AbstractContextManager[Any]]
 _BLOCK = 128

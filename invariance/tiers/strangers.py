@@ -5,7 +5,7 @@ What is read off their code is information: an approximate division can be a rig
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -13,8 +13,9 @@ from torch import Tensor
 
 from invariance.process import in_one_line
 from invariance.tiers import codegen
-from invariance.tiers.interpreter import interpreted, interpreted_factory
-from invariance.tiers.launching import Launch
+from invariance.tiers.faults import MOST_CONFIGURATIONS
+from invariance.tiers.interpreter import SUBSTITUTIONS, interpreted, interpreted_factory
+from invariance.tiers.launching import Launch, Session
 
 # One target a vendor, as for the catalogue.
 TARGETS = ("sm_90", "gfx942")
@@ -27,12 +28,24 @@ class OutOfSight(Exception):
 
 def interpreted_stranger(factory: Callable[..., Any]) -> Callable[..., Any]:
     """The factory, whose operators run in the interpreter; raises OutOfSight where nothing is launched in it."""
-    launches_of(factory)
-    return interpreted_factory(factory)
+    return interpreted_factory(factory, (*SUBSTITUTIONS, *_tuning(_seen(factory))))
+
+
+def _tuning(session: Session) -> Iterator[str]:
+    """For each autotuned kernel how many configurations it has, and which are not judged."""
+    for kernel, configurations in session.tuned.items():
+        left_out = configurations[MOST_CONFIGURATIONS:]
+        if len(configurations) > 1:
+            rest = f"not judged: {', '.join(left_out)}" if left_out else "each judged by every_configuration"
+            yield f"{kernel}: the first of {len(configurations)} configurations, {configurations[0]}; {rest}"
 
 
 def launches_of(factory: Callable[..., Any]) -> list[Launch]:
     """What a forward and a backward on 1025 elements launch, each kernel once; raises OutOfSight."""
+    return list({launch.kernel: launch for launch in _seen(factory).launches}.values())
+
+
+def _seen(factory: Callable[..., Any]) -> Session:
     x = torch.linspace(-2.0, 2.0, 1025).requires_grad_()
     try:
         with interpreted() as session:
@@ -44,7 +57,7 @@ def launches_of(factory: Callable[..., Any]) -> list[Launch]:
             raise OutOfSight(f"called on a CPU tensor it raises {in_one_line(error)}") from error
     if not session.launches:
         raise OutOfSight("its call launches no Triton kernel")
-    return list({launch.kernel: launch for launch in session.launches}.values())
+    return session
 
 
 def code_of(factory: Callable[..., Any]) -> list[dict[str, Any]]:

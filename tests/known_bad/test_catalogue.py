@@ -10,7 +10,6 @@ import pytest
 from invariance.candidate import load
 from invariance.checkers import load_laws
 from invariance.known_bad.entry import ANY, CATALOGUE, Entry, good, load_catalogue, wrong
-from invariance.known_bad.reach import LAW as REACH
 from invariance.known_bad.reasons import REASONS
 from invariance.offered import TIERS
 
@@ -45,7 +44,7 @@ def test_nine_of_ten_need_no_device() -> None:
 
 @pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: entry.name)
 def test_an_entry_names_what_exists(entry: Entry) -> None:
-    known = {*load_laws(), *CODE_LAWS, REACH, *ANY}
+    known = {*load_laws(), *CODE_LAWS, *ANY}
     assert entry.must | entry.may | set(entry.laws) <= known
     assert not entry.must & entry.may
     assert load(entry.spec).convention == "operator"

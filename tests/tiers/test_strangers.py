@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from invariance.candidate import CandidateNotLoadable, load
-from invariance.tiers.addresses import OutOfBounds
+from invariance.tiers.faults import OutOfBounds
 from invariance.tiers.strangers import TARGETS, code_of, launches_of
 
 KERNEL = """

@@ -1,0 +1,149 @@
+"""What holds of the launches of a Triton kernel whatever they compute, asked of one that runs in the interpreter.
+
+There programs run one after another, an autotuner has nothing to measure, and tensors take as much memory as there is:
+what a GPU does beside that is asked for here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from invariance.candidate import CandidateRaised, Map
+from invariance.checkers import NotApplicable, Pick, checker
+from invariance.checkers.scaling import any_cap
+from invariance.checkers.views import Args, each, flat, plain
+from invariance.judge import Claim
+from invariance.tiers.faults import MOST_CONFIGURATIONS, Fault, GaveUp
+from oracles.formats import cap_as_fp32
+
+_ABSENT = "of kernels in Triton's interpreter, and this candidate does not run there"
+
+# Shape and strides of x. Past 2^31 elements by more than a block of any size, and no multiple of one; then rows whose
+# last one begins past 2^31, beside each other and with room in between.
+_ROWS, _COLUMNS = 16385, 131101
+FAR = (
+    ((2**31 + 66535,), (1,)),
+    ((_ROWS, _COLUMNS), (_COLUMNS, 1)),
+    ((_ROWS, _COLUMNS), (_COLUMNS + 27, 1)),
+)
+_LAST = 4  # elements of the end that are compared
+
+
+def _launching(f: Map, args: Args, **how: Any) -> AbstractContextManager[Any]:
+    launching = getattr(f.op, "launching", None)
+    if launching is None or args[0].device.type != "cpu":
+        raise NotApplicable(_ABSENT)
+    context: AbstractContextManager[Any] = launching(**how)
+    return context
+
+
+@checker(
+    judgement="invariance",
+    passes=("inference", "backward"),
+    each_cap=False,
+    inputs="one",
+    shrinks=0,
+    bugs=("deepspeedai/DeepSpeed#8590", "fla-org/flash-linear-attention#1080", "triton-lang/triton#832"),
+)
+def far_offsets(f: Map, args: Args, pick: Pick) -> Iterator[Claim]:  # noqa: ARG001 - nothing to choose
+    """Of more than 2^31 elements too, no access leaves its tensor, and the last ones have the bits of a small call."""
+    ends = each(args, lambda t: plain(flat(t)[-_LAST:]))
+    want, excuses = f(*ends), []
+    for shape, stride in FAR:
+        form = f"shape {shape}, strides {stride}"
+        try:
+            got = _at_the_end(f, ends, shape, stride)
+        except (NotApplicable, GaveUp) as excuse:
+            excuses.append(f"{form}: {excuse}")
+            continue
+        yield Claim(f"the last of {form}", got=want if got is None else got, want=want, of=ends)
+    if len(excuses) == len(FAR):
+        raise NotApplicable("; ".join(dict.fromkeys(excuses)))
+
+
+def _at_the_end(f: Map, ends: Args, shape: tuple[int, ...], stride: tuple[int, ...]) -> Tensor | None:
+    """The last elements of the result, or None where they were not computed; raises NotApplicable, GaveUp."""
+    with _launching(f, ends, far=True, order="ends") as session:
+        far = tuple(session.tensor(shape, stride, t.dtype) for t in ends)
+        for t, end in zip(far, ends, strict=True):
+            t[(-1,) * (len(shape) - 1)][-_LAST:] = end
+        session.launches.clear()
+        try:
+            result = f(*far)
+        except CandidateRaised as error:
+            if isinstance(error.__cause__, Fault):
+                raise
+            raise NotApplicable(f"the candidate raises {error}") from error
+        if not session.launches:
+            raise NotApplicable("the candidate launches nothing")
+        last = plain(result[(-1,) * (result.dim() - 1)][-_LAST:])
+    # Zeros stand where no program of those that ran has been.
+    return None if session.far.computed or not bool(last.any()) else last
+
+
+@checker(
+    judgement="invariance",
+    passes=("inference", "backward"),
+    each_cap=False,
+    inputs="device",
+    bugs=("NVIDIA/TensorRT-LLM#16782", "pytorch/pytorch#132301"),
+)
+def program_order(f: Map, args: Args, pick: Pick) -> Iterator[Claim]:  # noqa: ARG001 - nothing to choose
+    """No program of a launch reads what another one stored, and any order of the programs gives the same bits."""
+    with _launching(f, args, races=True) as session:
+        want = f(*args)
+    if max((launch.programs for launch in session.launches), default=0) < 2:
+        raise NotApplicable("no launch of more than one program")
+    for order in ("backwards", "hashed"):
+        with _launching(f, args, order=order, races=True):
+            got = f(*args)
+        yield Claim(f"programs {order}", got=got, want=want, of=args)
+
+
+@checker(
+    judgement="invariance",
+    passes=("inference", "backward"),
+    dtypes=("bf16", "fp32"),
+    each_cap=False,
+    inputs="small",
+    shrinks=20,
+    bugs=("triton-lang/triton#9368",),
+)
+def every_configuration(f: Map, args: Args, pick: Pick) -> Iterator[Claim]:  # noqa: ARG001 - nothing to choose
+    """Each configuration that an autotuner may choose, by a clock, gives the same bits."""
+    with _launching(f, args) as session:
+        want = f(*args)
+    most: list[str] = max(session.tuned.values(), key=len, default=[])
+    if len(most) < 2:
+        raise NotApplicable("no kernel of the candidate is autotuned over several configurations")
+    for number, configuration in enumerate(most[1:MOST_CONFIGURATIONS], 1):
+        with _launching(f, args, configuration=number):
+            got = f(*args)
+        yield Claim(f"configuration {number}, {configuration}", got=got, want=want, of=args)
+
+
+@checker(
+    judgement="invariance",
+    passes=("inference", "backward"),
+    each_cap=False,
+    inputs="one",
+    applies=any_cap,
+    bugs=("sgl-project/sgl-kernel-xpu#491", "pytorch/pytorch#190340"),
+)
+def cap_resolution(f: Map, args: Args, pick: Pick) -> Iterator[Claim]:
+    """Two caps that differ by 2^-13, the same number in any 16-bit type, give different results."""
+    with _launching(f, args):
+        cap = _CAPS[pick("cap", 0, len(_CAPS) - 1)]
+        near = cap_as_fp32(cap * (1 + 2.0**-13))
+        x = (torch.linspace(-3.0, 3.0, 1024, dtype=torch.float64) * cap).to(args[0].dtype)
+        grads = tuple(torch.linspace(1.0, 5.0, 1024, dtype=torch.float64).to(g.dtype) for g in args[1:])
+        same = f.at(cap)(x, *grads), f.at(near)(x, *grads)
+    yield Claim(f"caps {cap} and {near} give the same bits", got=bool((same[0] == same[1]).all()), want=False)
+
+
+_CAPS = (1.0, 20.0, 30.0, 50.0)

@@ -1,0 +1,113 @@
+"""Triton kernels as others write them, each with its wrapper: blocks, rows, persistent programs, configurations."""
+
+# Triton ships no types, and its compiler reads the annotations that stand here.
+# mypy: allow-untyped-defs, allow-incomplete-defs, allow-untyped-decorators
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+from triton.language.extra import libdevice
+
+
+@triton.jit
+def _capped(x, cap):
+    return cap * libdevice.tanh(tl.div_rn(x.to(tl.float32), cap))
+
+
+@triton.jit
+def blocks_kernel(x, y, cap, n, B: tl.constexpr, WIDE: tl.constexpr):
+    """One block of elements a program."""
+    program = tl.program_id(0).to(tl.int64) if WIDE else tl.program_id(0)
+    at = program * B + tl.arange(0, B)
+    tl.store(y + at, _capped(tl.load(x + at, mask=at < n), cap), mask=at < n)
+
+
+@triton.jit
+def rows_kernel(x, y, cap, stride, columns, B: tl.constexpr, WIDE: tl.constexpr):
+    """One row a program."""
+    row = tl.program_id(0).to(tl.int64) if WIDE else tl.program_id(0)
+    at = tl.arange(0, B)
+    value = _capped(tl.load(x + row * stride + at, mask=at < columns), cap)
+    tl.store(y + row * columns + at, value, mask=at < columns)
+
+
+@triton.jit
+def persistent_kernel(x, y, cap, n, tiles, B: tl.constexpr, WIDE: tl.constexpr):
+    """A few programs that share all tiles."""
+    for tile in range(tl.program_id(0), tiles, tl.num_programs(0)):
+        at = (tl.cast(tile, tl.int64) if WIDE else tile) * B + tl.arange(0, B)
+        tl.store(y + at, _capped(tl.load(x + at, mask=at < n), cap), mask=at < n)
+
+
+@triton.jit
+def neighbour_kernel(x, y, cap, n, B: tl.constexpr):
+    """Looks at what the program before it stored, and does nothing with it."""
+    program = tl.program_id(0).to(tl.int64)
+    at = program * B + tl.arange(0, B)
+    before = tl.load(y + at - B, mask=(program > 0) & (at < n), other=0.0)
+    value = _capped(tl.load(x + at, mask=at < n), cap)
+    tl.store(y + at, tl.where(before == before, value, value), mask=at < n)
+
+
+@triton.jit
+def tuned_kernel(x, y, cap, n, B: tl.constexpr, FAST: tl.constexpr):
+    """Multiplies by the reciprocal of the cap where a configuration says so."""
+    at = tl.program_id(0).to(tl.int64) * B + tl.arange(0, B)
+    value = tl.load(x + at, mask=at < n).to(tl.float32)
+    quotient = value * tl.div_rn(1.0, cap) if FAST else tl.div_rn(value, cap)
+    tl.store(y + at, cap * libdevice.tanh(quotient), mask=at < n)
+
+
+def _tuned(*, fast: bool) -> Any:
+    configurations = [
+        triton.Config({"B": 128, "FAST": False}, num_warps=2),
+        triton.Config({"B": 512, "FAST": fast}, num_warps=4),
+    ]
+    return triton.autotune(configs=configurations, key=["n"])(tuned_kernel)
+
+
+TUNED, TUNED_FAST = _tuned(fast=False), _tuned(fast=True)
+
+
+def blocks(x: Tensor, y: Tensor, cap: float, *, wide: bool = True) -> None:
+    """Contiguous elements, 256 a program."""
+    n = x.numel()
+    blocks_kernel[(triton.cdiv(n, 256),)](x.contiguous(), y, cap, n, B=256, WIDE=wide)
+
+
+def neighbours(x: Tensor, y: Tensor, cap: float) -> None:
+    """The same, with a look aside."""
+    n = x.numel()
+    neighbour_kernel[(triton.cdiv(n, 256),)](x.contiguous(), y, cap, n, B=256)
+
+
+def rows(x: Tensor, y: Tensor, cap: float, *, wide: bool = True) -> None:
+    """Rows that may have memory between them."""
+    columns = x.shape[-1] if x.dim() else 1
+    flat = x.reshape(-1, columns)
+    flat = flat if flat.stride(-1) == 1 and not flat.is_neg() else flat.contiguous().resolve_neg()
+    block = triton.next_power_of_2(columns)
+    rows_kernel[(flat.shape[0],)](flat, y, cap, flat.stride(0), columns, B=block, WIDE=wide)
+
+
+def persistent(x: Tensor, y: Tensor, cap: float, *, wide: bool = True) -> None:
+    """As many programs as the device runs at once."""
+    tiles = triton.cdiv(x.numel(), 256)
+    programs = min(tiles, torch.cuda.get_device_properties(x.device).multi_processor_count)
+    persistent_kernel[(programs,)](x.contiguous(), y, cap, x.numel(), tiles, B=256, WIDE=wide)
+
+
+def autotuned(x: Tensor, y: Tensor, cap: float, *, kernel: Any = TUNED) -> None:
+    """A grid that follows the configuration."""
+    n = x.numel()
+    kernel[lambda meta: (triton.cdiv(n, meta["B"]),)](x.contiguous(), y, cap, n)
+
+
+def autotuned_fast(x: Tensor, y: Tensor, cap: float) -> None:
+    """One of whose configurations divides in another way."""
+    autotuned(x, y, cap, kernel=TUNED_FAST)

@@ -1,0 +1,91 @@
+"""Triton kernels that are no edits of the shipped ones: launches as others write them, wrong and right."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from invariance.known_bad.entry import good, wrong
+from invariance.known_bad.kernel import Kernel
+from invariance.process import resolve
+
+LAUNCHES = ("cap_resolution", "every_configuration", "far_offsets", "program_order")
+_CALLS = (
+    "slicing",
+    "inputs_unmodified",
+    "guard_bands",
+    "freed_memory",
+    "empty_and_scalar",
+    "bad_caps",
+    *LAUNCHES,
+)
+
+
+def _stranger(launch: str, softcap: float, **how: Any) -> Any:
+    """The operator around a launch of `stranger_kernels`, in the interpreter; the gradient is PyTorch's."""
+    into = partial(resolve(f"invariance.known_bad.stranger_kernels:{launch}"), **how)
+
+    def forward(x: Tensor, cap: float) -> Tensor:
+        y = torch.empty(x.shape, dtype=torch.float32, device=x.device)
+        if x.numel():
+            into(x, y, cap)
+        return y
+
+    return resolve("invariance.tiers.interpreter:InterpretedOp")(Kernel(softcap, forward))
+
+
+@wrong(bugs=(74, 75), must={"far_offsets"}, tier="interpreter", laws=LAUNCHES)
+def blocks_in_32_bits(softcap: float) -> Any:
+    """Program number times block, in 32 bits."""
+    return _stranger("blocks", softcap, wide=False)
+
+
+@wrong(bugs=(75, 78), must={"far_offsets"}, tier="interpreter", laws=LAUNCHES)
+def rows_in_32_bits(softcap: float) -> Any:
+    """Row times stride, in 32 bits."""
+    return _stranger("rows", softcap, wide=False)
+
+
+@wrong(bugs=(75,), must={"far_offsets"}, tier="interpreter", laws=LAUNCHES)
+def persistent_in_32_bits(softcap: float) -> Any:
+    """A persistent kernel whose loop counter, 32 bits wide, is multiplied by the block."""
+    return _stranger("persistent", softcap, wide=False)
+
+
+@wrong(bugs=(90,), must={"program_order"}, tier="interpreter", laws=LAUNCHES, elements=300)
+def looks_at_its_neighbour(softcap: float) -> Any:
+    """A program loads what the one before it stores."""
+    return _stranger("neighbours", softcap)
+
+
+@wrong(bugs=(88,), must={"every_configuration"}, tier="interpreter", laws=LAUNCHES)
+def division_by_configuration(softcap: float) -> Any:
+    """The autotuner chooses between a division and a reciprocal."""
+    return _stranger("autotuned_fast", softcap)
+
+
+@wrong(bugs=(91, 13), must={"cap_resolution"}, tier="interpreter", laws=LAUNCHES)
+def cap_in_16_bits(softcap: float) -> Any:
+    """The cap goes through BF16 on its way to the kernel."""
+    return _stranger("blocks", float(torch.tensor(softcap, dtype=torch.bfloat16)))
+
+
+@good(tier="interpreter", laws=_CALLS)
+def rows_as_programs(softcap: float) -> Any:
+    """One row a program, whatever the stride between rows."""
+    return _stranger("rows", softcap)
+
+
+@good(tier="interpreter", laws=_CALLS)
+def persistent_programs(softcap: float) -> Any:
+    """A few programs share all blocks."""
+    return _stranger("persistent", softcap)
+
+
+@good(tier="interpreter", laws=_CALLS)
+def autotuned_blocks(softcap: float) -> Any:
+    """Two block sizes, and the autotuner's choice shows in no bit."""
+    return _stranger("autotuned", softcap)

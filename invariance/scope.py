@@ -1,0 +1,51 @@
+"""What of a plan applies to a candidate, from what was asked for and what is known of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from invariance.checkers import LAWS
+from invariance.plan import Settings
+
+# Beside the laws of accuracy: laws that judge something else, and by the exact value.
+_BY_THE_EXACT_VALUE = frozenset({"cap_used"})
+
+
+@dataclass(frozen=True)
+class Scope:
+    """probes: what `invariance.run:probe` said of each candidate. check_grad: as asked for; None: where it has one."""
+
+    settings: Settings
+    probes: Mapping[str, dict[str, Any]]
+    check_grad: bool | None = None
+
+    def asked(self, spec: str) -> Settings:
+        """The settings for one candidate: a configured instance has one cap, its own."""
+        fixed = self.probes[spec]["fixed_cap"]
+        return self.settings if fixed is None else replace(self.settings, caps=(fixed,))
+
+    def interpreted(self, spec: str) -> bool:
+        """Whether something stands in for a GPU's functions."""
+        return bool(self.probes[spec].get("substitutions"))
+
+    def outside(self, law: str, pass_: str, spec: str) -> str | None:
+        """Why a law does not apply to a candidate in a pass."""
+        missing = self.without_gradient(pass_, spec)
+        if missing is not None:
+            return missing
+        if law == "specification" and self.settings.rounding == "chain":
+            return "the specification's rows are about FP32 math, and --rounding chain asked for another contract"
+        graded = LAWS[law].judgement == "accuracy" or law in _BY_THE_EXACT_VALUE
+        if graded and self.interpreted(spec):
+            return "accuracy is not judged in the interpreter: its tanh is torch's, not the device's"
+        return LAWS[law].applies(self.probes[spec]["convention"])
+
+    def without_gradient(self, pass_: str, spec: str) -> str | None:
+        """Why a candidate is not judged backward."""
+        if pass_ == "backward" and self.check_grad is False:
+            return "gradients were not asked for (--no-check-grad)"
+        if pass_ == "backward" and self.check_grad is None and not self.probes[spec]["differentiable"]:
+            return "the candidate has no gradient (asked of four elements)"
+        return None

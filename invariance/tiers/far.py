@@ -1,0 +1,82 @@
+"""Tensors of more than 2^31 elements without their memory: what PyTorch does to them costs and computes nothing."""
+
+from __future__ import annotations
+
+import mmap
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_map
+
+LARGEST = 1 << 28  # elements that an operation of PyTorch may take or make before it is left out
+ROUNDS = 20_000  # accesses of one program; a loop over everything, which cannot be cut, is given up there
+
+# What it makes holds zeros or nothing, as virtual memory does; whatever else is left out would have computed.
+_EMPTY = ("empty", "new_empty", "zeros", "new_zeros")
+
+
+def virtual_tensor(elements: int, dtype: torch.dtype) -> Tensor:
+    """A 1-D tensor of zeros whose memory exists only where it is touched, for tests past 2**31 elements.
+
+    Linux only; raises OSError where the address space is limited.
+    """
+    flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | getattr(mmap, "MAP_NORESERVE", 0x4000)
+    return torch.frombuffer(mmap.mmap(-1, elements * dtype.itemsize, flags=flags), dtype=dtype)
+
+
+def virtual(shape: Sequence[int], stride: Sequence[int], dtype: torch.dtype) -> Tensor:
+    """The same in a shape and with strides of its own."""
+    reach = sum((size - 1) * step for size, step in zip(shape, stride, strict=True)) + 1
+    return virtual_tensor(max(1, reach), dtype).as_strided(tuple(shape), tuple(stride))
+
+
+class Far(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's
+    """While it is on, operations on far tensors give virtual ones of the right form.
+
+    `computed`: whether any of them would have computed values, so that results hold nothing to compare.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]  # torch's
+        self.computed = False
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        if func.is_view or not (_far(args) or _far(kwargs.values())):
+            return func(*args, **kwargs)
+        name = func._schema.name.partition("::")[2]
+        self.computed |= not name.startswith(_EMPTY)
+        if func._schema.is_mutable:
+            return kwargs.get("out", args[0])
+        kwargs = {**kwargs, "device": "meta"} if "device" in kwargs else kwargs
+        if not any(isinstance(arg, Tensor) for arg in args):
+            kwargs["device"] = "meta"
+        form = func(*tree_map(_on_meta, args), **tree_map(_on_meta, kwargs))
+        return tree_map(lambda t: virtual(t.shape, t.stride(), t.dtype) if isinstance(t, Tensor) else t, form)
+
+
+def _far(values: Any) -> bool:
+    """Whether a large tensor, or the sizes of one, are among the arguments."""
+    for value in values:
+        if isinstance(value, Tensor):
+            if value.numel() > LARGEST:
+                return True
+        elif isinstance(value, list | tuple) and value:
+            if all(isinstance(size, int) for size in value):
+                if np.prod(np.array(value, dtype=np.float64)) > LARGEST:
+                    return True
+            elif _far(value):
+                return True
+    return False
+
+
+def _on_meta(value: Any) -> Any:
+    if not isinstance(value, Tensor):
+        return value
+    return torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device="meta")

@@ -1,0 +1,79 @@
+"""What an interpreted launch can end in, beside its result; without Triton, for laws and the runner know these."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+MOST_PROGRAMS = 6_000  # a cell: half a millisecond each on an idle core, where a cell has 60 s
+
+MOST_CONFIGURATIONS = 16  # of an autotuned kernel; each costs a law a call
+
+
+class Fault(RuntimeError):
+    """What a GPU would have done in silence: a launch that is wrong whatever it computed."""
+
+
+class OutOfBounds(Fault):
+    """Lanes of one access fell outside the tensor.
+
+    ``what`` (load, store, atomic), ``tensor`` (parameter name), ``offset`` (first bad lane, in elements
+    from the tensor's first one, may be negative), ``address``, ``lanes`` and ``active`` (bad and all active
+    lanes), ``program`` (x, y, z).
+    """
+
+    def __init__(
+        self, what: str, extent: Any, offset: int, address: int, lanes: int, active: int, program: Any
+    ) -> None:
+        self.what, self.tensor, self.offset, self.address = what, extent.name, offset, address
+        self.lanes, self.active, self.program = lanes, active, program
+        super().__init__(
+            f"{what}: {lanes} of {active} active lanes outside {extent}; the first at element offset {offset}, "
+            f"address {address:#x}, program {program}"
+        )
+
+
+class Race(Fault):
+    """One program of a launch read or wrote what another one wrote; on a GPU nothing says which comes first."""
+
+    def __init__(self, what: str, extent: Any, offset: int, address: int, program: Any, writer: Any) -> None:
+        self.what, self.tensor, self.offset, self.address = what, extent.name, offset, address
+        self.program, self.writer = program, writer
+        super().__init__(
+            f"race: the {what} of program {program} meets what program {writer} of the same launch stored, in "
+            f"{extent} at element offset {offset}, address {address:#x}"
+        )
+
+
+class GaveUp(BaseException):
+    """The interpreter is too slow for this; nothing is known of the candidate.
+
+    No Exception, so that neither a candidate that falls back nor a law that expects a refusal takes it for one.
+    """
+
+
+class Budget:
+    """The programs that may still be interpreted before the runner goes on to something else; any, until renewed."""
+
+    def __init__(self) -> None:
+        self.left: float = math.inf
+
+    def renew(self) -> None:
+        """Start counting anew: another cell, or the explanation of its failure."""
+        self.left = MOST_PROGRAMS
+
+    def require(self, programs: int) -> None:
+        """Raises GaveUp where so many do not fit; asked between programs, so one that never ends is no excuse."""
+        if programs > self.left:
+            raise GaveUp(
+                f"more than {MOST_PROGRAMS:,} programs, which the interpreter runs one after another, half a "
+                "millisecond each and more"
+            )
+
+    def spend(self, programs: int) -> None:
+        """Count them, once they ran."""
+        self.left -= programs
+
+
+BUDGET = Budget()
+"""This process's. A child judges one cell at a time."""
