@@ -75,7 +75,7 @@ def replay(parser: argparse.ArgumentParser) -> None:
         help="the JSON that a report's replay line holds, or a file of such lines: a corpus",
     )
     _once(parser, "--candidate", metavar="SPEC", help="judge this candidate on the case instead")
-    _seconds(parser, "--timeout", 60.0, "seconds (default: 60)")
+    _seconds(parser, "--timeout", None, "seconds for a case (default: those that the line names, else 60)")
 
 
 def fuzz(parser: argparse.ArgumentParser) -> None:
@@ -91,7 +91,8 @@ def fuzz(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--softcap-range",
         metavar="LO:HI",
-        help="caps to draw from (default: 2^-60 to 2^60, the judged domain; what lies outside is reported apart)",
+        help="caps to draw from, as 0.5, 1e-3, 0x1.8p3, 2^-60, 2^10+step or 2^10-step (default: 2^-60:2^60, the judged "
+        "domain; failures outside it are reported apart, and are status 1 as well; no cap inside it is status 2)",
     )
     length = parser.add_mutually_exclusive_group()
     minutes = partial(read_seconds, "--minutes", unit="minutes")
@@ -104,7 +105,7 @@ def fuzz(parser: argparse.ArgumentParser) -> None:
     _whole(
         parser, "--jobs", "N", f"child processes at a time (default: cores, at most {ON_A_GPU} on a GPU)", 1
     )
-    _seconds(parser, "--timeout", 30.0, "seconds that a cap may take (default: 30)")
+    _seconds(parser, "--timeout", 30.0, "seconds that a cap may take, at least 1 (default: 30)")
     _path(parser, "--corpus", "FILE", "append each failure there, a line of JSON, for replay")
     _path(parser, "--report", "DIR", "write fuzz.json and fuzz.md there")
     parser.add_argument("--json", action="store_true", help=_JSON)
@@ -250,7 +251,7 @@ def _whole(
     parser.add_argument(flag, type=read, default=default, metavar=metavar, help=help_)
 
 
-def _seconds(parser: argparse.ArgumentParser, flag: str, default: float, help_: str) -> None:
+def _seconds(parser: argparse.ArgumentParser, flag: str, default: float | None, help_: str) -> None:
     parser.add_argument(flag, type=partial(read_seconds, flag), default=default, metavar="S", help=help_)
 
 

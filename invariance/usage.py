@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 import re
@@ -130,6 +131,19 @@ def writable(folder: Path | None, flag: str = "--report") -> None:
             pass
     except OSError as error:
         raise UsageError(f"{flag} {folder}: {error.strerror or error}") from error
+
+
+def abandoned(folder: Path | None, stem: str) -> None:
+    """Where an interrupt came before a run could write anything: an older report there is not this run's."""
+    if folder is None or not (folder / f"{stem}.json").exists():
+        return
+    with contextlib.suppress(OSError):
+        (folder / f"{stem}.json").write_text(
+            '{"verdict": "incomplete", "complete": false}\n', encoding="utf-8"
+        )
+        (folder / f"{stem}.md").write_text(
+            "# incomplete\n\nInterrupted before anything was judged.\n", encoding="utf-8"
+        )
 
 
 def progress(done: int, total: int, what: str) -> None:

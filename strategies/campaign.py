@@ -8,14 +8,25 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeVar
 
 from strategies.caps import CAPS, HIGHEST, LOWEST, Cap, as_fp32, fp32_bits
 from strategies.words import scalar
 
-__all__ = ["CAMPAIGN", "CapRange", "bf16_caps", "cap_of_bits", "draw", "near", "numbered"]
+__all__ = [
+    "CAMPAIGN",
+    "ROUND_VALUES",
+    "CapRange",
+    "bf16_caps",
+    "cap_of_bits",
+    "draw",
+    "near",
+    "near_round",
+    "numbered",
+    "spread",
+]
 
 _LARGEST_INTEGER: Final = 2**24
 _EVERY_DIGIT: Final = 0x1001  # the last bit, and one that FP16, BF16 and TF32 all drop
@@ -161,3 +172,29 @@ def bf16_caps(within: CapRange) -> list[float]:
     """Every cap in the range that BF16 holds, ascending."""
     low, high = within.bits
     return [cap_of_bits(top << 16) for top in range(-(-low >> 16), (high >> 16) + 1)]
+
+
+Item = TypeVar("Item")
+
+
+def spread(items: Sequence[Item]) -> list[Item]:
+    """The items in van der Corput's order: each beginning of it is spread evenly over all, its first item is theirs."""
+    length = max(len(items) - 1, 0).bit_length()
+    order = sorted(range(len(items)), key=lambda n: int(f"{n:0{max(length, 1)}b}"[::-1], 2))
+    return [items[n] for n in order]
+
+
+ROUND_VALUES: Final = [float(n) for n in spread(range(1, 129))] + [n + 0.5 for n in spread(range(128))]
+
+
+def near_round(within: CapRange, seed: int, number: int) -> Cap | None:
+    """Integers and halves to 128, which people use, each once; then any number within 1% of one of them.
+
+    Breaks a table or a branch for an interval of everyday caps. None where the value is outside the range.
+    """
+    turn, place = divmod(number, len(ROUND_VALUES))
+    value = ROUND_VALUES[place]
+    if turn:
+        low, high = fp32_bits(0.99 * value), fp32_bits(1.01 * value)
+        value = cap_of_bits(scalar(low, high, seed, number, "near round"))
+    return value if value in within else None

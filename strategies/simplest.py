@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import re
 from collections.abc import Callable, Iterator
 from typing import Final
 
@@ -15,7 +16,7 @@ import numpy as np
 from strategies.campaign import CapRange, cap_of_bits
 from strategies.caps import Cap, as_fp32, fp32_bits
 
-__all__ = ["near_cap", "simplest_cap", "simplicity", "spell"]
+__all__ = ["near_cap", "read_spelled", "simplest_cap", "simplicity", "spell"]
 
 # Caps of models, and the first decimals and integers that a cut to 8, 11 or 23 bits changes.
 _KNOWN: Final[tuple[float, ...]] = (
@@ -41,6 +42,26 @@ def spell(cap: Cap) -> str:
         if math.frexp(beside := cap_of_bits(bits + side))[0] == 0.5:
             names.append(f"2^{math.frexp(beside)[1] - 1}{sign}step")
     return min(names, key=len)
+
+
+_POWER: Final = re.compile(r"2\^(-?\d{1,3})([+-]step)?", re.ASCII)
+
+
+def read_spelled(text: str) -> float:
+    """The FP32 number that `spell` spells: a decimal, hexadecimal digits, 2^k, or one step beside it.
+
+    ValueError for what is none, or not finite and positive.
+    """
+    power = _POWER.fullmatch(text)
+    if power is not None:
+        try:
+            value = as_fp32(math.ldexp(1.0, int(power[1])))
+        except OverflowError:
+            raise ValueError(text) from None
+        return cap_of_bits(fp32_bits(value) + {None: 0, "+step": 1, "-step": -1}[power[2]])
+    if "_" in text or text != text.strip():  # which Python's own float takes
+        raise ValueError(text)
+    return as_fp32(float.fromhex(text) if "0x" in text.lower() else float(text))
 
 
 def _integer(cap: int) -> str:

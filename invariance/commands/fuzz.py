@@ -17,17 +17,28 @@ from invariance.fuzz.campaign import Campaign, Limits, ignored
 from invariance.fuzz.finding import Finding
 from invariance.fuzz.rounds import Subject
 from invariance.fuzz.schedule import Schedule
-from invariance.usage import UsageError, writable
+from invariance.usage import UsageError, abandoned, writable
 from strategies.campaign import CapRange, bf16_caps
-from strategies.caps import HIGHEST, LOWEST, as_fp32
+from strategies.caps import HIGHEST, LOWEST
+from strategies.simplest import read_spelled
 
 DEFAULT_MINUTES = 1.0
-TICK = 0.2  # seconds between two progress lines
+TICK = 0.2  # seconds between two progress lines on a terminal, where each takes the place of the one before
+PLAIN_TICK = 10.0  # elsewhere, as in the log of a job
+LEAST_PATIENCE = 1.0  # seconds: a cap takes 0.03 on an idle core, and a busy machine many times that
 
 
 def run(options: argparse.Namespace) -> int:
     """Search, deliver the report, and give the exit status."""
-    campaign = read(options)
+    try:
+        campaign = read(options)
+        if options.report is not None:  # an older report is not this run's, whatever ends it
+            report.write(report.as_json(campaign), options.report)
+    except KeyboardInterrupt:
+        abandoned(options.report, "fuzz")
+        raise
+    except OSError as error:
+        raise UsageError(f"--report {options.report}: {error.strerror or error}") from error
     try:
         campaign.run()
     except CandidateNotLoadable as error:
@@ -55,7 +66,7 @@ def deliver(campaign: Campaign, options: argparse.Namespace) -> int:
         return 130
     if failure is not None:
         raise UsageError(failure)
-    return 0 if made["verdict"].startswith("nothing") else 1
+    return report.status(made)
 
 
 def read(options: argparse.Namespace) -> Campaign:
@@ -64,6 +75,10 @@ def read(options: argparse.Namespace) -> Campaign:
         device = resolve_device(options.device)
     except NoSuchDevice as error:
         raise UsageError(f"--{error}") from error
+    if options.timeout < LEAST_PATIENCE:
+        raise UsageError(
+            f"--timeout {options.timeout:g}: a cap is all inputs of three dtypes, give it {LEAST_PATIENCE:g} s at least"
+        )
     exhaustive = options.campaign == "bf16xbf16"
     subject = Subject(options.candidate, device, options.seed, ("bf16",) if exhaustive else Subject.dtypes)
     within = _range(options.softcap_range)
@@ -96,17 +111,19 @@ def _keeper(path: Path | None) -> Callable[[Finding], None]:
 
 
 class _Line:
-    """The progress line: rewritten in place, on a terminal only."""
+    """The progress line: rewritten in place on a terminal, else a line now and then."""
 
     def __init__(self) -> None:
-        self._next = 0.0
+        self._terminal = sys.stderr.isatty()
+        self._next = 0.0 if self._terminal else time.monotonic() + PLAIN_TICK
 
     def show(self, campaign: Campaign) -> None:
         """Caps done, inputs judged, inputs per second, worst so far."""
-        if not sys.stderr.isatty() or time.monotonic() < self._next:
+        if time.monotonic() < self._next:
             return
-        self._next = time.monotonic() + TICK
-        print(f"\r\x1b[2K{report.progress(campaign)}", end="", file=sys.stderr, flush=True)
+        self._next = time.monotonic() + (TICK if self._terminal else PLAIN_TICK)
+        start, end = ("\r\x1b[2K", "") if self._terminal else ("", "\n")
+        print(f"{start}{report.progress(campaign)}", end=end, file=sys.stderr, flush=True)
 
 
 def _range(text: str | None) -> CapRange:
@@ -114,10 +131,10 @@ def _range(text: str | None) -> CapRange:
         return CapRange(LOWEST, HIGHEST)
     low, colon, high = text.partition(":")
     try:
-        ends = [as_fp32(float.fromhex(end) if "0x" in end else float(end)) for end in (low, high)]
         assert colon
-        return CapRange(*ends)
+        return CapRange(read_spelled(low), read_spelled(high))
     except (ValueError, OverflowError, AssertionError):
         raise UsageError(
-            f"--softcap-range {text!r} is not LO:HI: give two caps, finite and positive in FP32, the lower one first"
+            f"--softcap-range {text!r} is not LO:HI: give two caps, finite and positive in FP32, the lower one first, "
+            "as 0.5, 1e-3, 0x1.8p3, 2^-60 or 2^10+step"
         ) from None

@@ -1,59 +1,98 @@
-"""replay: one failure again, from the line that the report printed."""
+"""replay: failures again, from the line that a report printed, or from a file of such lines."""
 
 from __future__ import annotations
 
 import argparse
 import json
 import shlex
+import sys
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from invariance.candidate import PASSES
+from invariance.candidate import PASSES, display_name
 from invariance.checkers import load_laws
 from invariance.environment import NoSuchDevice, resolve_device
 from invariance.fuzz import corpus
-from invariance.process import Job, run_job
+from invariance.fuzz.asked import Asked
+from invariance.fuzz.finding import Finding
+from invariance.fuzz.rounds import CRASHED, LATE, RAISED, WRONG
+from invariance.judge import Mismatch
+from invariance.process import Child, Job, Outcome
 from invariance.usage import UsageError
+from invariance.verdict import FAIL, PASS, Cell, Verdict
 from strategies.case import Case
 
 _KEYS = ("candidate", "law", "pass", "case")
+_WORDS = ("candidate", "law", "pass", "device", "rounding")
 LONGEST_PATH = 4096  # characters
+PATIENCE = 60.0  # seconds, where neither the user nor the line says how many
+LOADING = 120.0  # seconds in which a candidate is imported
+NOT_JUDGED = "not judged"
+_LEFT = ("SystemExit", "KeyboardInterrupt")  # what a candidate raises to leave the interpreter
 
 
 def run(options: argparse.Namespace) -> int:
-    """Judge each recipe again: 0 where all pass now, 1 where one fails."""
-    texts = _lines_of(options.recipe)
-    recipes = [_read(text) for text in texts if text.strip() and not text.startswith("#")]
-    if not recipes:
-        raise UsageError(f"{options.recipe!r} holds no case")
-    return max(_replay(recipe, options) for recipe in recipes)
+    """Judge each recipe again: 0 where all pass now, 1 where one fails, 2 where one could not be judged."""
+    path = _file_of(options.recipe)
+    if path is None:
+        verdict = _replay(_read(options.recipe), options)
+        return 1 if verdict.failed else 0
+    counts = _replay_all(path, options)
+    told = [f"{number} {status}" for status, number in sorted(counts.items())]
+    print(f"{path}: {counts.total()} case{'s' if counts.total() != 1 else ''}: {', '.join(told)}")
+    if counts[NOT_JUDGED] or not counts[PASS] + counts[FAIL]:
+        return 2
+    return 1 if counts[FAIL] else 0
 
 
-def _lines_of(text: str) -> list[str]:
-    """The recipe itself, or the lines of the file that it names."""
+def _replay_all(path: Path, options: argparse.Namespace) -> Counter[str]:
+    """Every line, and how many came to what; one that cannot be judged is told by its number, and the rest go on."""
+    try:
+        lines = list(corpus.lines_of(path.read_bytes()))
+    except OSError as error:
+        raise UsageError(f"{path} is no file of cases: {error.strerror or error}") from error
+    if all(text is None for _, text in lines):
+        raise UsageError(f"{path} is no file of cases: it holds {'no text' if lines else 'none'}")
+    counts: Counter[str] = Counter()
+    for number, text in lines:
+        counts[_status(f"{path} line {number}", text, options)] += 1
+    return counts
+
+
+def _status(where: str, text: str | None, options: argparse.Namespace) -> str:
+    try:
+        if text is None:
+            raise UsageError("not a case: this is not UTF-8")
+        return _replay(_read(text), options).status
+    except UsageError as error:
+        print(f"softcap-verify: {where}: {error}", file=sys.stderr, flush=True)
+        return NOT_JUDGED
+
+
+def _file_of(text: str) -> Path | None:
+    """The file that is named; None where it is a recipe itself."""
     if text.lstrip().startswith("{") or len(text) >= LONGEST_PATH or not Path(text).exists():
-        return [text]
+        return None
     if Path(text).is_dir():
         raise UsageError(f"{text} is a folder; give a file of cases, or the JSON of a report's replay line")
-    try:
-        return Path(text).read_text("utf-8").splitlines()
-    except (OSError, UnicodeError) as error:
-        raise UsageError(
-            f"{text} is no file of cases: {getattr(error, 'strerror', None) or error}"
-        ) from error
+    return Path(text)
 
 
 def _read(text: str) -> dict[str, Any]:
     try:
         recipe = json.loads(text)
         assert isinstance(recipe, dict)
-    except (ValueError, AssertionError):
+    except (ValueError, AssertionError, RecursionError):
         raise UsageError(
             f"not a case: {text[:60]!r}; give the JSON of a report's replay line, or a file of such lines"
         ) from None
     missing = [key for key in _KEYS if key not in recipe]
     if missing:
         raise UsageError(f"the case lacks {', '.join(missing)}; it needs {', '.join(_KEYS)}")
+    wrong = [key for key in _WORDS if not isinstance(recipe.get(key, ""), str)]
+    if wrong:
+        raise UsageError(f"{wrong[0]} is {recipe[wrong[0]]!r}, and has to be text")
     if recipe["law"] not in load_laws():
         raise UsageError(f"law {recipe['law']!r} is unknown: there are {', '.join(sorted(load_laws()))}")
     if recipe["pass"] not in PASSES:
@@ -67,29 +106,28 @@ def _read(text: str) -> dict[str, Any]:
     return recipe
 
 
-def _replay(recipe: dict[str, Any], options: argparse.Namespace) -> int:
+def _replay(recipe: dict[str, Any], options: argparse.Namespace) -> Verdict:
+    """Judge one recipe and print what came of it; raises UsageError where it cannot be judged."""
     try:
         device = resolve_device(recipe.get("device", "cpu"))
     except NoSuchDevice as error:
         raise UsageError(str(error)) from error
-    outcome = run_job(_job(recipe, options.candidate or recipe["candidate"], device, options.timeout))
-    if outcome.kind == "done":
-        verdict = outcome.value[0] if corpus.is_line(recipe) else outcome.value
-        text = str(verdict).splitlines()
-        if corpus.is_line(
-            recipe
-        ):  # the verdict's own line knows neither the history nor how the cap is given
-            shown = shlex.quote(json.dumps(recipe, separators=(",", ":")))
-            text = [
-                *(line for line in text if not line.startswith("  replay ")),
-                f"  replay   softcap-verify replay {shown}",
-            ]
-        print("\n".join(text))
-        return 1 if verdict.failed else 0
-    if outcome.kind == "raised":
-        raise UsageError(outcome.reason)
-    print(f"FAIL {recipe['law']} · {recipe['pass']}: {outcome.failure}")
-    return 1
+    spec = options.candidate or recipe["candidate"]
+    timeout = options.timeout or recipe.get("timeout", PATIENCE)
+    child = Child()
+    try:
+        loaded = child.run(Job("invariance.run:load_only", {"spec": spec, "device": device}, LOADING))
+        if loaded.value or loaded.kind != "done":
+            raise UsageError(loaded.value or f"candidate {spec!r} cannot be imported: {loaded.reason}")
+        outcome = child.run(_job(recipe, spec, device, timeout))
+    finally:
+        child.close()
+    found = _finding(recipe, spec, device, outcome)
+    shown = {**recipe, "candidate": spec}
+    lines = [line for line in str(found).splitlines() if not line.startswith("  replay ")]
+    lines.append(f"  replay   softcap-verify replay {shlex.quote(json.dumps(shown, separators=(',', ':')))}")
+    print("\n".join(lines), flush=True)
+    return found.verdict
 
 
 def _job(recipe: dict[str, Any], spec: str, device: str, timeout: float) -> Job:
@@ -105,3 +143,26 @@ def _job(recipe: dict[str, Any], spec: str, device: str, timeout: float) -> Job:
         "rounding": recipe.get("rounding", "once"),
     }
     return Job("invariance.run:judge_text", kwargs, timeout)
+
+
+def _finding(recipe: dict[str, Any], spec: str, device: str, outcome: Outcome) -> Finding:
+    """What the recipe showed, as a campaign tells it: with cap and history, also where no verdict came back."""
+    case = Case.loads(json.dumps(recipe["case"]))
+    asked = Asked.of_record(recipe["cap"]) if corpus.is_line(recipe) else Asked(case.cap)
+    history = tuple(Asked.of_record(record) for record in recipe.get("history", []))
+    if outcome.kind == "done":
+        verdict = outcome.value[0] if corpus.is_line(recipe) else outcome.value
+        return Finding(
+            verdict, asked, history, kind=RAISED if verdict.raised and corpus.is_line(recipe) else WRONG
+        )
+    reason = outcome.reason or "failed"
+    if outcome.kind == "raised" and not reason.startswith(_LEFT):
+        raise UsageError(reason)
+    kind = {"timed out": LATE, "raised": RAISED}.get(outcome.kind, CRASHED)
+    law = load_laws()[recipe["law"]]
+    cell = Cell(display_name(spec), law.id, recipe["pass"], case.dtype, case.cap)
+    none = Mismatch("the candidate", kind, got=reason, want="a result")
+    verdict = Verdict(
+        cell, law.verdict(recipe["pass"]), FAIL, 1, 1, mismatch=none, case=case.dumps(), device=device
+    )
+    return Finding(verdict, asked, history, kind=kind)

@@ -1,4 +1,4 @@
-"""Jobs of a child that look at a failure again: after a history of caps, at simpler caps, on one element."""
+"""Jobs of a child that look at a failure again: after a history of caps, at simpler caps, several times."""
 
 from __future__ import annotations
 
@@ -8,32 +8,26 @@ import time
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any
 
 import torch
 
-from invariance import process
 from invariance.candidate import Candidate, CandidateRaised
-from invariance.checkers import NotApplicable, load_laws
+from invariance.fuzz.alive import TOGETHER, alive
 from invariance.fuzz.asked import Asked
 from invariance.fuzz.element import Element, simplest_element
 from invariance.fuzz.grid import Grid, grids, whole
-from invariance.fuzz.rounds import RAISED, Broken, Subject, candidate_of, parts_of
-from invariance.fuzz.scan import Part
-from invariance.judge import Mismatch
-from invariance.run import Trial, arguments
-from invariance.verdict import FAIL, NOT_APPLICABLE, PASS, Cell, Verdict
-from oracles.truth import Truth
+from invariance.fuzz.rounds import Broken, Subject, built, candidate_of, parts_of
+from invariance.fuzz.scan import LAW, Part, Raised
+from invariance.judge import differs
 from strategies.campaign import CapRange, cap_of_bits
 from strategies.caps import as_fp32, fp32_bits
 from strategies.case import Case
-from strategies.dtypes import FORMATS, TORCH, name, to_bits
 from strategies.simplest import simplest_cap
 
 CAPS_TRIED = 150  # a few milliseconds each
 BESIDE = ("one step below", "one step above")
 LOCAL = (*BESIDE, "its first 8 bits", "as a float")
-LISTED = 64  # elements up to which a corpus line writes out the expected bits
+CALLS = 4  # of one operator, to see whether it gives the same twice
 
 
 @dataclass(frozen=True)
@@ -54,7 +48,7 @@ def exercise(
 ) -> None:
     """Call the candidate at caps, in order, as a process that met them did; what it raises is its own affair."""
     for asked in history:
-        with contextlib.suppress(CandidateRaised):
+        with contextlib.suppress(CandidateRaised, SystemExit):
             f = asked.map(candidate, "forward", device)
             if "backward" in passes:
                 leaf, y = f.graph(x.clone())
@@ -115,15 +109,26 @@ def _variations(cap: float | int) -> list[tuple[str, float | int]]:
 
 def _look(candidate: Candidate, subject: Subject, broken: Broken, asked: Asked) -> Seen | None:
     """The same law and pass at another cap, grid by grid; the first one that fails."""
-    for grid in _grids(subject, broken, asked):
-        try:
-            parts = parts_of(candidate, subject, asked, grid)
-        except CandidateRaised as error:
-            return Seen(asked, None, reason=str(error)) if broken.kind == RAISED else None
-        for part in parts:
-            if _is(broken, part):
+    try:
+        for grid, part in _parts(candidate, subject, broken, asked):
+            if (part.law, part.pass_) == (broken.law, broken.pass_) and part.wrong.numel():
                 return Seen(asked, simplest_element(grid, part))
+    except Raised as error:
+        return Seen(asked, None, reason=str(error)) if broken.is_of(error) else None
     return None
+
+
+def _parts(
+    candidate: Candidate, subject: Subject, broken: Broken, asked: Asked
+) -> Iterator[tuple[Grid, Part]]:
+    """What a campaign would see of a cap as far as it speaks of this law, grid by grid; raises Raised."""
+    if broken.law == TOGETHER:
+        yield from alive(candidate, (broken.pass_,), asked, broken.dtype, subject.device)
+        return
+    f = built(candidate, subject, asked)
+    for grid in _grids(subject, broken, asked):
+        for part in parts_of(f, subject, asked, grid):
+            yield grid, part
 
 
 def _grids(subject: Subject, broken: Broken, asked: Asked) -> Iterator[Grid]:
@@ -132,15 +137,42 @@ def _grids(subject: Subject, broken: Broken, asked: Asked) -> Iterator[Grid]:
     yield from grids(broken.dtype, as_fp32(asked.cap), subject.seed, subject.device)
 
 
-def _is(broken: Broken, part: Part) -> bool:
-    return (part.law, part.pass_) == (broken.law, broken.pass_) and part.wrong.numel() > 0
+def unsteady(subject: Subject, broken: Broken) -> tuple[str, Seen] | None:
+    """The pass in which one operator, called several times, gives other bits, and where; None where none does.
+
+    None as well where the failure is one of accuracy and some element fails each time: that is told as what it is.
+    """
+    grid = next(_grids(subject, broken, broken.asked))
+    try:
+        f = built(candidate_of(subject), subject, broken.asked)
+        runs = [parts_of(f, subject, broken.asked, grid) for _ in range(CALLS)]
+    except Raised:
+        return None
+    for parts in zip(*runs, strict=True):
+        if broken.law == LAW == parts[0].law and parts[0].pass_ == broken.pass_:
+            always = torch.ones(grid.elements, dtype=torch.int64, device=subject.device)
+            for part in parts:
+                always *= torch.zeros_like(always).index_fill_(0, part.wrong, 1)
+            if bool(always.any()):
+                return None
+    for first, *others in zip(*runs, strict=True):
+        alike = [part for part in others if part.got.dtype == first.got.dtype]
+        moved = sum(
+            (differs(part.got, first.got) for part in alike), torch.zeros_like(grid.both, dtype=torch.bool)
+        )
+        if bool(moved.any()):
+            part = replace(first, wrong=moved.nonzero().flatten())
+            return first.pass_, Seen(broken.asked, simplest_element(grid, part))
+    return None
 
 
 def one_cap(subject: Subject, asked: Asked, dtype: str) -> int:
     """Call everything of one cap and dtype, for what may not come back; how many results there were."""
-    candidate = candidate_of(subject)
-    grid: Grid = next(iter(grids(dtype, as_fp32(asked.cap), subject.seed, subject.device)))
-    return sum(part.elements for part in parts_of(candidate, subject, asked, grid))
+    grid = next(iter(grids(dtype, as_fp32(asked.cap), subject.seed, subject.device)))
+    with contextlib.suppress(Raised):
+        f = built(candidate_of(subject), subject, asked)
+        return sum(part.elements for part in parts_of(f, subject, asked, grid))
+    return 0
 
 
 def case_of(broken: Broken, seen: Seen) -> Case:
@@ -162,71 +194,3 @@ def wide_case(broken: Broken, asked: Asked) -> Case:
     if broken.dtype == "fp32":
         return Case((1 << 16,), "fp32", asked.cap, values="mixed")
     return Case((whole(broken.dtype, "cpu").elements,), broken.dtype, asked.cap, values="domain")
-
-
-def judge_line(
-    spec: str,
-    law: str,
-    pass_: str,
-    case: str,
-    device: str,
-    history: list[Any],
-    cap: Any,
-    expected: list[str] | None,
-    out_dtype: str | None = None,
-) -> tuple[Verdict, list[str] | None, str | None]:
-    """One law on one case after a history of caps: what a corpus line says, in a process of its own.
-
-    Gives the verdict, and the bits that are right with their dtype (None for more than 64 elements). Where `expected`
-    are other bits than the oracle's the line itself is wrong, which fails too.
-    """
-    candidate, recipe, known = candidate_of(Subject(spec, device)), Case.loads(case), load_laws()[law]
-    asked = Asked.of_record(cap)
-    process.announce(case)
-    passes = ("forward", "inference", "backward") if pass_ == "backward" else ("forward", "inference")
-    exercise(candidate, [Asked.of_record(c) for c in history], recipe.x(device), passes, device)
-    cell = Cell(candidate.name, law, pass_, recipe.dtype, recipe.cap)
-    shown = asked.given(candidate, device)
-    trial = Trial(shown, known, pass_, device)
-    try:
-        found, reason = trial.judge(recipe)
-    except NotApplicable as error:
-        return replace(trial.verdict(cell, NOT_APPLICABLE), reason=str(error), case=case), None, None
-    right, dtype = _right(shown, recipe, pass_, device, out_dtype)
-    if expected is not None and expected != right:
-        reason = f"the line expects {expected}, the oracle says {right}"
-    failed = found.mismatch is not None or reason is not None or found.elements == 0
-    verdict = replace(
-        trial.verdict(cell, FAIL if failed else PASS),
-        cases=1,
-        elements=found.elements,
-        flushed=found.flushed,
-        escalated=found.escalated,
-        worst=found.worst,
-        mismatch=found.mismatch,
-        reason=reason,
-        case=case,
-    )
-    return verdict, right, dtype
-
-
-def _right(
-    candidate: Candidate, case: Case, pass_: str, device: str, out_dtype: str | None
-) -> tuple[list[str] | None, str | None]:
-    """The exact results rounded once, in bits, and their dtype: the one given or the candidate's."""
-    if case.numel > LISTED:
-        return None, None
-    try:
-        args = arguments(candidate.map(case.cap, pass_), case, device)
-        y_dtype = candidate.map(case.cap, pass_).out_dtype(TORCH[case.dtype], device)
-    except CandidateRaised:
-        return None, None
-    dtype = TORCH[out_dtype or (case.dtype if pass_ == "backward" else name(y_dtype))]
-    bits = to_bits(Truth.of(args[0], case.cap, *args[1:]).rounded(dtype))
-    digits = FORMATS[name(dtype)].width // 4
-    return [f"0x{b:0{digits}x}" for b in bits.flatten().tolist()], name(dtype)
-
-
-def mismatch_of(kind: str, reason: str | None) -> Mismatch:
-    """How a report says that there was no result."""
-    return Mismatch("the candidate", kind, got=reason, want="a result")

@@ -6,6 +6,7 @@ import json
 import math
 import os
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -15,7 +16,7 @@ from invariance.candidate import CandidateNotLoadable, display_name
 from invariance.fuzz.asked import Asked
 from invariance.fuzz.finding import Finding
 from invariance.fuzz.findings import Explainer
-from invariance.fuzz.rounds import Broken, Judged, Subject
+from invariance.fuzz.rounds import CRASHED, LATE, Broken, Judged, Subject
 from invariance.fuzz.scan import LAW
 from invariance.fuzz.schedule import Schedule
 from invariance.process import Job, Outcome, run_job, run_jobs
@@ -31,7 +32,6 @@ NEWS = 5.0  # seconds after which a child tells what it has
 BRIEF = 3.0  # seconds for a cap that kills or hangs
 SHOWN = 16  # worst caps of a pass that are kept
 LISTED = 5  # caps named with a finding
-APART = 64  # failures outside the judged domain that are kept
 
 
 def unseen(campaign: Campaign) -> None:
@@ -55,6 +55,10 @@ class Limits:
     workers: int = 1
 
 
+def _inside(asked: Asked) -> bool:
+    return load_contract().judges_cap(cap_as_fp32(asked.cap))
+
+
 class _Jobs:
     """What `give` gives; after a None there may be more, when a child that is still at work leaves some of its caps."""
 
@@ -76,8 +80,8 @@ class Campaign:
     """A campaign and what it found; `finish` may be called at any time.
 
     caps, outside: done in the judged domain and outside it. worst: by pass, (error, Judged), first the largest share of
-    what a correct kernel may have at its cap. apart: the first failures outside the domain, all counted in
-    `broken_outside`. first_found: after how many seconds the first failure was explained.
+    what a correct kernel may have at its cap. findings, apart: inside the domain and outside it. drawn: by source, the
+    caps that were judged. first_found: after how many seconds the first failure was explained.
     """
 
     subject: Subject
@@ -94,8 +98,8 @@ class Campaign:
     seconds: float = 0.0
     worst: dict[str, list[tuple[float, Judged]]] = field(default_factory=dict)
     findings: list[Finding] = field(default_factory=list)
-    apart: list[Broken] = field(default_factory=list)
-    broken_outside: int = 0
+    apart: list[Finding] = field(default_factory=list)
+    drawn: Counter[str] = field(default_factory=Counter)
     first_found: float | None = None
     complete: bool = False
     interrupted: bool = False
@@ -103,7 +107,8 @@ class Campaign:
     _asked: int = 0
     _rounds: Iterator[list[Asked]] = field(default_factory=lambda: iter(()))
     _started: float = 0.0
-    _times: dict[tuple[str, str, str], int] = field(default_factory=dict)
+    _times: dict[tuple[bool, tuple[str, ...]], int] = field(default_factory=dict)
+    _first: dict[tuple[bool, tuple[str, ...]], Finding] = field(default_factory=dict)
     _hangs: int = 0
     _slowest: float = 0.0
     _loading: float = 0.0
@@ -111,8 +116,8 @@ class Campaign:
 
     @property
     def found(self) -> bool:
-        """Whether anything that is judged broke."""
-        return bool(self.findings)
+        """Whether anything that was asked for broke."""
+        return bool(self.findings or self.apart)
 
     def run(self) -> None:
         """Everything; raises CandidateNotLoadable. An interrupt ends it, and is noted."""
@@ -123,7 +128,8 @@ class Campaign:
                 self.receive(outcome)
                 self.seconds = time.monotonic() - self._started
                 self.progress(self)
-            self.complete = self.stopped is None and (self.schedule.ended or not self.schedule.exhaustive)
+            ended = self.schedule.ended and not self._left
+            self.complete = self.stopped is None and (ended or not self.schedule.exhaustive)
         except KeyboardInterrupt:
             self.interrupted = True
         self.seconds = time.monotonic() - self._started
@@ -201,8 +207,7 @@ class Campaign:
         place = [a.record() for a in caps].index(asked.record())
         self._put_back(caps[place + 1 :])
         self._put_back(caps[:place])  # judged, and lost with the child
-        # What leaves a round by raising, such as SystemExit, is looked at as what ends a process is.
-        kind = "timed out" if outcome.kind == "timed out" else "crashed"
+        kind = LATE if outcome.kind == "timed out" else CRASHED
         broken = Broken(LAW, self.subject.passes[0], dtype, asked, kind=kind, reason=reason)
         self._take(Judged(asked, 1, broken=[broken]))
 
@@ -211,17 +216,18 @@ class Campaign:
             self._left.append(caps)
 
     def _take(self, judged: Judged) -> None:
-        inside = load_contract().judges_cap(cap_as_fp32(judged.asked.cap))
+        inside = _inside(judged.asked)
         self.caps, self.outside = self.caps + inside, self.outside + (not inside)
+        self.drawn[self.schedule.source(judged.asked.cap)] += 1
         self.inputs += judged.elements
         self.flushed += judged.flushed
         self.escalated += judged.escalated
         # One dtype speaks for the others: a cap that is wrong is mostly wrong in all of them.
-        first: dict[tuple[str, str, str], Broken] = {}
+        first: dict[tuple[str, ...], Broken] = {}
         for broken in judged.broken:
-            first.setdefault((broken.law, broken.pass_, broken.kind), broken)
+            first.setdefault(broken.cause, broken)
         for broken in first.values():
-            self._broken(broken) if inside else self._apart(broken)
+            self._broken(broken, self.findings if inside else self.apart)
         if not inside:
             return
         for pass_ in judged.worst if not judged.broken else ():
@@ -239,47 +245,46 @@ class Campaign:
         kept.sort(key=lambda j: -j.share(pass_))
         self.worst[pass_] = [(j.worst[pass_].error, j) for j in kept[:SHOWN]]
 
-    def _apart(self, broken: Broken) -> None:
-        self.broken_outside += 1
-        if len(self.apart) < APART:
-            self.apart.append(replace(broken, before=()))
-
-    def _broken(self, broken: Broken) -> None:
-        """Make failure 1, 2, 4, 8, ... of a law and pass small, and count the others: most have one cause."""
-        key = (broken.law, broken.pass_, broken.kind)
+    def _broken(self, broken: Broken, there: list[Finding]) -> None:
+        """Make failure 1, 2, 4, 8, ... of a cause small, and count the others: most are one."""
+        key = (there is self.apart, broken.cause)
         times = self._times[key] = self._times.get(key, 0) + 1
-        known = [f for f in self.findings if (f.verdict.cell.law, f.verdict.cell.pass_) == key[:2]]
-        dear = broken.kind in ("crashed", "timed out")  # each look at it costs a process
-        if times & (times - 1) or (times > 1 and (dear or self._late())):
-            self._count(known[-1], broken)
+        known = self._first.get(key)
+        dear = broken.kind in (CRASHED, LATE)  # each look at it costs a process
+        if known is not None and (times & (times - 1) or dear or self._late()):
+            self._count(known, broken)
             return
         patience, brief = self.limits.timeout, min(BRIEF, self.limits.timeout)
         explainer = Explainer(
-            self.subject, self.schedule.within, patience + self._loading, brief + self._loading
+            self.subject, self.schedule.within, patience + self._loading, brief + self._loading, patience
         )
         try:
-            finding = explainer.explain(broken, self.findings)
+            finding = explainer.explain(broken, there)
         except KeyboardInterrupt:
-            self._count(known[-1], broken) if known else self._found(explainer.unexplained(broken))
+            if known is None:
+                self._found(explainer.unexplained(broken), there)
+            else:
+                self._count(known, broken)
             raise
-        same = next((f for f in self.findings if f.same(finding)), None)
-        if same is not None:
-            self._count(same, broken)
-            return
-        self._found(finding)
+        there = self.findings if _inside(finding.asked) else self.apart  # made small, it may have come inside
+        same = next((f for f in there if f.same(finding)), None)
+        self._first.setdefault(key, same or finding)
+        self._found(finding, there) if same is None else self._count(same, broken)
 
-    def _found(self, finding: Finding) -> None:
+    def _found(self, finding: Finding, there: list[Finding]) -> None:
         if self.first_found is None:
             self.first_found = time.monotonic() - self._started
-        self.findings.append(finding)
+        there.append(finding)
         self.on_finding(finding)
 
-    def _count(self, finding: Finding, broken: Broken) -> None:
-        place = self.findings.index(finding)
-        seen = finding.seen_at
+    def _count(self, known: Finding, broken: Broken) -> None:
+        """Once more what is known: the first finding like it has the number."""
+        there = self.findings if _inside(known.asked) else self.apart
+        place = next(place for place, other in enumerate(there) if other.same(known))
+        seen = there[place].seen_at
         if len(seen) < LISTED and str(broken.asked) not in seen:
             seen = (*seen, str(broken.asked))
-        self.findings[place] = replace(finding, seen_at=seen, times=finding.times + 1)
+        there[place] = replace(there[place], seen_at=seen, times=there[place].times + 1)
 
     def environment(self) -> dict[str, Any]:
         """Provenance; nothing in it is compared between two reports."""

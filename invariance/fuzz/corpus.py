@@ -1,21 +1,25 @@
 """Counterexamples as data: one JSON object a line, replayed without Hypothesis, merged by concatenation.
 
-A line says law, candidate, pass, cap (an int, a float in hexadecimal, {"tensor": that} or {"call": that}), the
-history of caps that the process must have met, the case, and the bits expected with their dtype.
+A line says version, law, candidate, pass, cap (an int, a float in hexadecimal, {"tensor": that} or {"call": that}), the
+history of caps that the process must have met, the case, and the bits expected with their dtype; attempts, of a failure
+that does not come each time, and timeout, the seconds after which a candidate was said to hang.
 """
 
 from __future__ import annotations
 
 import fcntl
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from invariance.fuzz.asked import Asked
-from invariance.fuzz.finding import Finding
+from invariance.fuzz.finding import VERSION, Finding
 from invariance.process import Job
 from strategies.case import Case
 from strategies.dtypes import DTYPES
+
+MOST_ATTEMPTS, MOST_SECONDS = 1000, 1e6
 
 
 class NoCorpus(ValueError):
@@ -36,18 +40,37 @@ def prepare(path: Path) -> None:
 
 
 def _check_all(path: Path) -> None:
+    """A file with lines of a corpus among others is one: a line may have been cut short, and replay tells of it."""
+    lines = list(lines_of(path.read_bytes()))
+    if lines and not any(_known(text) for _, text in lines):
+        number, text = lines[0]
+        raise NoCorpus("is not text" if text is None else f"is no corpus: line {number} is {text[:40]!r}")
+
+
+def lines_of(content: bytes) -> Iterator[tuple[int, str | None]]:
+    """Each line that says something, with its number; None where it is not UTF-8.
+
+    Comments begin with #. A mark of the byte order may begin any line, as where files that have one are concatenated.
+    """
+    for number, raw in enumerate(content.splitlines(), 1):
+        try:
+            text = raw.decode("utf-8").lstrip("\ufeff").strip()
+        except UnicodeDecodeError:
+            yield number, None
+            continue
+        if text and not text.startswith("#"):
+            yield number, text
+
+
+def _known(text: str | None) -> str | None:
+    """A line so that equal ones are the same text, also one that was written before there was a version; else None."""
     try:
-        texts = path.read_text(encoding="utf-8").splitlines()
-    except UnicodeDecodeError:
-        raise NoCorpus("is not text") from None
-    for number, text in enumerate(texts, 1):
-        if text.strip() and not text.startswith("#"):
-            try:
-                line = json.loads(text)
-            except ValueError:
-                line = None
-            if not isinstance(line, dict) or "law" not in line:
-                raise NoCorpus(f"is no corpus: line {number} is {text[:40]!r}")
+        line = json.loads(text or "")
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(line, dict) or "law" not in line:
+        return None
+    return json.dumps({"version": 1, **line}, sort_keys=True)
 
 
 def append(path: Path, finding: Finding) -> None:
@@ -56,13 +79,13 @@ def append(path: Path, finding: Finding) -> None:
     Several campaigns may write to one file at a time.
     """
     line = json.dumps(finding.line(), separators=(",", ":"))
-    with path.open("a+", encoding="utf-8") as file:
+    with path.open("a+b") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         file.seek(0)
-        text = file.read()
-        if line not in text.splitlines():
-            gap = "" if text == "" or text.endswith("\n") else "\n"
-            file.write(f"{gap}{line}\n")
+        content = file.read()
+        if _known(line) not in {_known(text) for _, text in lines_of(content)}:
+            gap = b"" if content == b"" or content.endswith(b"\n") else b"\n"
+            file.write(gap + line.encode() + b"\n")
 
 
 class Keeper:
@@ -85,7 +108,8 @@ def is_line(recipe: dict[str, Any]) -> bool:
 
 
 def check(recipe: dict[str, Any]) -> None:
-    """ValueError unless cap, history and expected bits are what a corpus holds, and the case is at that cap."""
+    """ValueError unless cap, history and what else a line has are what a corpus holds, and the case is at that cap."""
+    _check_numbers(recipe)
     asked = Asked.of_record(recipe.get("cap"))
     case = Case.loads(json.dumps(recipe["case"]))
     if type(case.cap) is not type(asked.cap) or case.cap != asked.cap:
@@ -104,6 +128,16 @@ def check(recipe: dict[str, Any]) -> None:
         raise ValueError(f"out_dtype is {dtype!r}: there are {', '.join(DTYPES)}")
 
 
+def _check_numbers(recipe: dict[str, Any]) -> None:
+    version, attempts, timeout = (recipe.get(key, 1) for key in ("version", "attempts", "timeout"))
+    if version != VERSION:
+        raise ValueError(f"its version is {version!r}, and this softcap-verify reads {VERSION}")
+    if type(attempts) is not int or not 1 <= attempts <= MOST_ATTEMPTS:
+        raise ValueError(f"attempts is {attempts!r}: a whole number from 1 to {MOST_ATTEMPTS} is needed")
+    if type(timeout) not in (int, float) or not 0 < timeout < MOST_SECONDS:
+        raise ValueError(f"timeout is {timeout!r}: seconds above 0 and below {MOST_SECONDS:g} are needed")
+
+
 def job(recipe: dict[str, Any], spec: str, device: str, timeout: float) -> Job:
     """What judges a line again, in a process that has met no other cap."""
     kwargs = {
@@ -116,5 +150,7 @@ def job(recipe: dict[str, Any], spec: str, device: str, timeout: float) -> Job:
         "cap": recipe["cap"],
         "expected": recipe.get("expected"),
         "out_dtype": recipe.get("out_dtype"),
+        "attempts": recipe.get("attempts", 1),
+        "seconds": timeout / 2,
     }
-    return Job("invariance.fuzz.again:judge_line", kwargs, timeout)
+    return Job("invariance.fuzz.line:judge_line", kwargs, timeout)

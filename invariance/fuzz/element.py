@@ -10,16 +10,13 @@ from torch import Tensor
 from invariance.fuzz.grid import Grid
 from invariance.fuzz.scan import Part
 from oracles.rounding import to_bits
-from strategies.dtypes import name
 
 
 @dataclass(frozen=True)
 class Element:
-    """One failing element: the bits of x and of what was got, the upstream gradient in FP32 bits."""
+    """One failing element: the bits of x, and the upstream gradient in FP32 bits."""
 
     x: int
-    got: int
-    out_dtype: str
     grad_y: int | None
     wrong: int
     total: int
@@ -31,9 +28,7 @@ def simplest_element(grid: Grid, part: Part) -> Element:
     order = torch.argsort(_plainness(x), stable=True)
     index = int(part.wrong[order[0]])
     grad_y = None if part.grad_y is None else int(to_bits(part.grad_y[index].to(torch.float32))) & 0xFFFFFFFF
-    width = 8 * part.got.element_size()
-    got = int(to_bits(part.got[index])) & ((1 << width) - 1)
-    return Element(grid.pattern(index), got, name(part.got.dtype), grad_y, part.wrong.numel(), part.elements)
+    return Element(grid.pattern(index), grad_y, part.wrong.numel(), part.elements)
 
 
 def _plainness(x: Tensor) -> Tensor:

@@ -10,17 +10,22 @@ from typing import Any
 
 from invariance.fuzz.again import BESIDE, LOCAL
 from invariance.fuzz.asked import Asked
+from invariance.fuzz.rounds import CRASHED, LATE, RAISED, REFUSED, WRONG, told
 from invariance.verdict import Verdict
 
 _ANSWERS = (("too at", True), ("not at", False))
+UNSTEADY = "not the same twice"
+ATTEMPTS = 16  # at a failure that does not come each time
+VERSION = 1  # of a line
 
 
 @dataclass(frozen=True)
 class Finding:
     """A failure made small. history: the caps that a fresh process must meet first; expected: the bits that are right.
 
-    variations: simple changes of the cap, and whether they fail too. seen_at: the caps at which it was met. spec: the
-    candidate as it was asked for, where that is more than its name.
+    kind: wrong, UNSTEADY, or how the candidate failed to give a result. variations: simple changes of the cap, and
+    whether they fail too. seen_at: the caps at which it was met. spec: the candidate as it was asked for, where that is
+    more than its name. timeout: seconds after which it was said to hang.
     """
 
     verdict: Verdict
@@ -32,23 +37,29 @@ class Finding:
     seen_at: tuple[str, ...] = ()
     times: int = 1
     spec: str = ""
+    kind: str = WRONG
+    timeout: float | None = None
 
     @property
     def cause(self) -> tuple[object, ...]:
         """What two findings with one cause have in common."""
         cell = self.verdict.cell
-        return cell.law, cell.pass_, self.kind, bool(self.history), self.asked.form
-
-    @property
-    def kind(self) -> str:
-        """wrong, or how the candidate failed to give a result."""
-        broken = self.verdict.mismatch
-        return broken.what if broken is not None and broken.index is None else "wrong"
+        if self.kind == UNSTEADY:
+            return (self.kind,)
+        if self.kind in (RAISED, REFUSED):
+            broken = self.verdict.mismatch
+            return cell.pass_, self.kind, told(broken.got if broken is not None else self.verdict.reason)
+        return cell.law, cell.pass_, self.kind, len(self.history), self.asked.form
 
     def same(self, other: Finding) -> bool:
-        """Whether both have one cause: the same law, and the same simplest cap or the same answers around it."""
+        """Whether both have one cause: the same law, and the same simplest cap or the same answers around it.
+
+        Of what raises the message decides, of what needs a history its length.
+        """
         if self.cause != other.cause:
             return False
+        if self.history or self.kind in (UNSTEADY, RAISED, REFUSED):
+            return True
         mine, theirs = dict(self.variations), dict(other.variations)
         both = mine.keys() & theirs.keys()
         # Right one step away on both sides: the digits are the cause, and how large the cap is says nothing.
@@ -61,6 +72,7 @@ class Finding:
         """The line of a corpus; `softcap-verify replay` reads it."""
         cell = self.verdict.cell
         record: dict[str, Any] = {
+            "version": VERSION,
             "law": cell.law,
             "candidate": _from_here(self.spec) or cell.candidate,
             "pass": cell.pass_,
@@ -71,6 +83,10 @@ class Finding:
         record["case"] = json.loads(self.verdict.case or "{}")
         if self.expected is not None:
             record |= {"expected": list(self.expected), "out_dtype": self.out_dtype}
+        if self.kind == UNSTEADY:
+            record["attempts"] = ATTEMPTS
+        if self.timeout is not None:
+            record["timeout"] = self.timeout
         return record
 
     @property
@@ -78,8 +94,22 @@ class Finding:
         """The command that judges it again, history and all."""
         return f"softcap-verify replay {shlex.quote(json.dumps(self.line(), separators=(',', ':')))}"
 
+    @property
+    def head(self) -> str:
+        """The first line: a law, or what happened where no result came that a law could be asked of."""
+        cell = self.verdict.cell
+        words = {
+            REFUSED: "",
+            RAISED: f" · {cell.pass_} · {cell.dtype}",
+            CRASHED: f" · {cell.dtype}",
+            LATE: f" · {cell.dtype}",
+        }
+        if self.kind not in words:
+            return str(self.verdict).partition("\n")[0]
+        return f"{self.verdict.status.upper()} {self.kind}{words[self.kind]} · cap {self.asked} · {cell.candidate}"
+
     def __str__(self) -> str:
-        lines = [line for line in str(self.verdict).splitlines() if not line.startswith("  replay ")]
+        lines = [line for line in str(self.verdict).splitlines()[1:] if not line.startswith("  replay ")]
         answers = {word: [w for w, fails in self.variations if fails is said] for word, said in _ANSWERS}
         more = [
             ("cap", str(self.asked)),
@@ -94,7 +124,7 @@ class Finding:
             ),
             ("replay", self.replay),
         ]
-        return "\n".join([*lines, *(f"  {name:<8} {value}" for name, value in more if value)])
+        return "\n".join([self.head, *lines, *(f"  {name:<8} {value}" for name, value in more if value)])
 
 
 def _from_here(spec: str) -> str:

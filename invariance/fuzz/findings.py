@@ -8,64 +8,74 @@ from typing import Any
 
 from invariance.candidate import display_name
 from invariance.checkers import load_laws
-from invariance.fuzz.again import Seen, case_of, mismatch_of, wide_case
+from invariance.fuzz.again import Seen, case_of, wide_case
 from invariance.fuzz.asked import NUMBER, Asked
-from invariance.fuzz.finding import Finding
-from invariance.fuzz.rounds import Broken, Subject
+from invariance.fuzz.finding import ATTEMPTS, UNSTEADY, Finding
+from invariance.fuzz.history import fewer, needed
+from invariance.fuzz.rounds import CRASHED, LATE, REFUSED, WRONG, Broken, Subject
+from invariance.judge import Mismatch
 from invariance.process import Job, run_job
 from invariance.verdict import FAIL, Cell, Verdict
 from strategies.campaign import CapRange
+from strategies.caps import Cap
 from strategies.case import Case
 from strategies.simplest import near_cap
 
-HISTORIES_TRIED = 24  # fresh processes, some tenths of a second each
 CAPS_AFTER_HISTORY = 12
 CAPS_THAT_KILL = 16
-PLAIN_HISTORY = tuple(map(Asked, (1.0, 20.0, 30.0, 50.0, 2.0, 7.3)))
+REPEAT = "repeat"
+GOOD_CAP = "at a cap that is finite and positive as FP32"
 FLAKY = "seen once, and not again in a fresh process, with or without the caps before it"
+SOMETIMES = "one operator, called several times with the same input, gives other bits"
 
 
 class Explainer:
     """Explains failures of one subject; everything runs in children, most of them fresh ones.
 
-    patience: seconds a child may take; brief: for a cap that kills or hangs.
+    patience: seconds a child may take; brief: for a cap that kills or hangs; timeout: seconds that a user gives a cap.
     """
 
-    def __init__(self, subject: Subject, within: CapRange, patience: float, brief: float) -> None:
+    def __init__(
+        self, subject: Subject, within: CapRange, patience: float, brief: float, timeout: float | None = None
+    ) -> None:
         self.subject, self.within, self.patience, self.brief = subject, within, patience, min(brief, patience)
+        self.timeout = timeout
 
     def explain(self, broken: Broken, known: Sequence[Finding] = ()) -> Finding:
         """The finding of a failure: a known one where both have one cause. One that does not come back is one too."""
-        return replace(self._explained(broken, known), spec=self.subject.spec)
+        found = self._explained(broken, known)
+        return replace(found, spec=self.subject.spec, timeout=self.timeout if found.kind == LATE else None)
 
     def _explained(self, broken: Broken, known: Sequence[Finding]) -> Finding:
         broken = self._as_a_number(broken)
-        if broken.kind in ("crashed", "timed out"):
+        if broken.kind in (CRASHED, LATE):
             return self._deadly(broken)
-        plain = replace(broken, before=())
-        kwargs = {
-            "subject": self.subject,
-            "broken": plain,
-            "within": self.within,
-            "seconds": self.patience / 2,
-        }
-        shrunk: Seen | None = self._run("shrunk_cap", **kwargs) or self._again(
-            broken, ()
-        )  # where that was too slow
+        if broken.kind == WRONG and (moved := self._run("unsteady", broken=replace(broken, before=()))):
+            same = next((f for f in known if f.kind == UNSTEADY), None)
+            return same or self._unsteady(broken, *moved)
+        plain, half = replace(broken, before=()), self.patience / 2
+        shrunk: Seen | None = self._run("shrunk_cap", broken=plain, within=self.within, seconds=half)
+        shrunk = shrunk or self._again(broken, ())  # where that was too slow
         if shrunk is not None:
             same = next((f for f in known if f.same(self._sketch(broken, shrunk))), None)
             return same or self._stateless(broken, shrunk)
-        history, seen = self._needed(broken)
-        if seen is None:
-            return self._unrepeated(broken)
-        return self._finding(broken, history, self._simpler(broken, history, seen))
+        same = next((f for f in known if self._comes_after_the_history_of(f, broken)), None)
+        if same is not None:
+            return same
+        history = needed(lambda tail: self._again(broken, tail) is not None, broken.before)
+        return self._unrepeated(broken) if history is None else self._stateful(broken, history)
+
+    def _comes_after_the_history_of(self, known: Finding, broken: Broken) -> bool:
+        cell = known.verdict.cell
+        if not known.history or (cell.law, cell.pass_, known.kind) != (broken.law, broken.pass_, broken.kind):
+            return False
+        history = tuple(broken.asked if other == known.asked else other for other in known.history)
+        return self._again(broken, history) is not None
 
     def _sketch(self, broken: Broken, seen: Seen) -> Finding:
         """What a finding will be known by."""
-        verdict = self._verdict(broken, case_of(broken, seen))
-        if broken.kind != "wrong":
-            verdict = replace(verdict, mismatch=mismatch_of(broken.kind, seen.reason))
-        return Finding(verdict, seen.asked, variations=seen.variations)
+        verdict = self._verdict(broken, case_of(broken, seen), seen.reason)
+        return Finding(verdict, seen.asked, variations=seen.variations, kind=broken.kind)
 
     def _stateless(self, broken: Broken, shrunk: Seen) -> Finding:
         """At the simplest cap, if a fresh process shows it there; else where it was met."""
@@ -78,166 +88,145 @@ class Explainer:
         plain = replace(broken, asked=Asked(broken.asked.cap))
         if broken.asked.form == NUMBER:
             return broken
-        if broken.kind in ("crashed", "timed out"):
+        if broken.kind in (CRASHED, LATE):
             return plain if self._dies(plain)(plain.asked.cap) else broken
         alike = self._again(plain, ()) or (self._again(plain, broken.before) if broken.before else None)
         return broken if alike is None else plain
 
-    # --- history ------------------------------------------------------------------------------------------------------
-
     def _again(self, broken: Broken, history: tuple[Asked, ...]) -> Seen | None:
-        kwargs = {"subject": self.subject, "broken": replace(broken, before=()), "history": list(history)}
-        seen: Seen | None = self._run("seen_again", **kwargs)
+        seen: Seen | None = self._run("seen_again", broken=replace(broken, before=()), history=list(history))
         return seen
 
     def _run(self, function: str, **kwargs: Any) -> Any:
-        return run_job(Job(f"invariance.fuzz.again:{function}", kwargs, self.patience)).value
-
-    def _needed(self, broken: Broken) -> tuple[tuple[Asked, ...], Seen | None]:
-        """The fewest caps that must come before; no element where it does not come back."""
-        tails = [broken.before[-(1 << k) :] for k in range(len(broken.before).bit_length())]
-        for tail in dict.fromkeys([*tails, broken.before] if tails else []):
-            seen = self._again(broken, tail)
-            if seen is not None:
-                return self._fewer(broken, tail, seen)
-        return (), None
-
-    def _fewer(
-        self, broken: Broken, history: tuple[Asked, ...], seen: Seen
-    ) -> tuple[tuple[Asked, ...], Seen]:
-        """Plain caps in its place, then ever shorter runs taken out."""
-        left = HISTORIES_TRIED
-
-        def attempt(shorter: tuple[Asked, ...]) -> bool:
-            nonlocal left, history, seen
-            left -= 1
-            found = self._again(broken, shorter) if left >= 0 else None
-            if found is not None:
-                history, seen = shorter, found
-            return found is not None
-
-        for length in range(1, min(len(history), len(PLAIN_HISTORY)) + 1):
-            if attempt(tuple(a for a in PLAIN_HISTORY if a.cap != broken.asked.cap)[:length]):
-                return history, seen
-        run = len(history) // 2
-        while run and left > 0:
-            start = 0
-            while start < len(history) and left > 0:
-                if len(history) <= run or not attempt(history[:start] + history[start + run :]):
-                    start += run
-            run //= 2
-        return history, seen
+        job = Job(f"invariance.fuzz.again:{function}", {"subject": self.subject, **kwargs}, self.patience)
+        return run_job(job).value
 
     # --- cap and input ------------------------------------------------------------------------------------------------
 
-    def _simpler(self, broken: Broken, history: tuple[Asked, ...], seen: Seen) -> Seen:
-        """At a simpler cap that fails after the same history."""
-        best = [seen]
+    def _stateful(self, broken: Broken, history: tuple[Asked, ...]) -> Finding:
+        """A short history, and a simpler cap that fails after it: in the history too where it stands there."""
+        broken = replace(broken, before=())
+        history = fewer(lambda shorter: self._again(broken, shorter) is not None, history, broken.asked)
+        form, best = broken.asked.form, [(broken.asked, history)]
 
-        def fails(cap: float | int) -> bool:
-            found = self._again(replace(broken, asked=Asked(cap, broken.asked.form)), history)
+        def fails(cap: Cap) -> bool:
+            asked = Asked(cap, form)
+            before = tuple(asked if other == broken.asked else other for other in history)
+            found = self._again(replace(broken, asked=asked), before) is not None
+            if found:
+                best[0] = asked, before
+            return found
+
+        near_cap(broken.asked.cap, fails, self.within, budget=CAPS_AFTER_HISTORY)
+        asked, history = best[0]
+        seen = self._again(replace(broken, asked=asked), history) or Seen(asked, None)
+        return self._finding(broken, history, seen)
+
+    def _unsteady(self, broken: Broken, pass_: str, seen: Seen) -> Finding:
+        """One operator gives other bits from call to call: at an everyday cap too, as a rule."""
+        broken, best = replace(broken, before=()), [(pass_, seen)]
+
+        def fails(cap: Cap) -> bool:
+            found = self._run("unsteady", broken=replace(broken, asked=replace(broken.asked, cap=cap)))
             best[0] = found or best[0]
             return found is not None
 
-        near_cap(broken.asked.cap, fails, self.within, budget=CAPS_AFTER_HISTORY)
-        return best[0]
+        near_cap(broken.asked.cap, fails, self.within, budget=2)
+        pass_, seen = best[0]
+        found = self._finding(replace(broken, law=REPEAT, pass_=pass_, kind=UNSTEADY), (), seen)
+        return replace(found, verdict=replace(found.verdict, reason=SOMETIMES), seen_at=(str(broken.asked),))
 
     def _finding(self, broken: Broken, history: tuple[Asked, ...], seen: Seen) -> Finding:
         """The one element alone, or where that is not enough all of them."""
+        reason = seen.reason or "wrong in a call of a whole grid, and right in the same elements alone"
+        found = Finding(
+            self._verdict(broken, case_of(broken, seen), reason),
+            seen.asked,
+            history,
+            variations=seen.variations,
+            seen_at=(str(broken.asked),),
+            kind=broken.kind,
+        )
         for case in (case_of(broken, seen), wide_case(broken, seen.asked)):
             judged = self._line(broken, case, history, seen.asked)
             if judged is not None and judged[0].failed:
                 verdict, right, dtype = judged
+                if broken.kind == REFUSED and verdict.mismatch is not None:
+                    refused = replace(verdict.mismatch, label="the constructor raised", what=GOOD_CAP)
+                    verdict = replace(verdict, mismatch=refused)
                 expected = None if right is None else tuple(right)
-                return Finding(
-                    verdict, seen.asked, history, expected, dtype, seen.variations, (str(broken.asked),)
-                )
-        verdict = self._verdict(broken, case_of(broken, seen))
-        reason = seen.reason or "wrong in a call of a whole grid, and right in the same elements alone"
-        return Finding(
-            replace(verdict, reason=reason),
-            seen.asked,
-            history,
-            None,
-            None,
-            seen.variations,
-            (str(broken.asked),),
-        )
+                return replace(found, verdict=verdict, expected=expected, out_dtype=dtype)
+        return found
 
     def _line(
         self, broken: Broken, case: Case, history: tuple[Asked, ...], asked: Asked
     ) -> tuple[Verdict, list[str] | None, str | None] | None:
-        kwargs = {
-            "spec": self.subject.spec,
-            "law": broken.law,
-            "pass_": broken.pass_,
-            "case": case.dumps(),
-            "device": self.subject.device,
-            "history": [a.record() for a in history],
-            "cap": asked.record(),
-            "expected": None,
-        }
-        return self._run("judge_line", **kwargs)  # type: ignore[no-any-return]  # a job's value is plain data
+        job = self._line_job(broken, case, history, asked, self.patience)
+        return run_job(job).value  # type: ignore[no-any-return]  # a job's value is plain data
 
-    def _verdict(self, broken: Broken, case: Case) -> Verdict:
+    def _line_job(
+        self, broken: Broken, case: Case, history: tuple[Asked, ...], asked: Asked, seconds: float
+    ) -> Job:
+        kwargs = {
+            "spec": self.subject.spec, "law": broken.law, "pass_": broken.pass_, "case": case.dumps(),
+            "device": self.subject.device, "history": [a.record() for a in history], "cap": asked.record(),
+            "expected": None, "attempts": ATTEMPTS if broken.kind == UNSTEADY else 1, "seconds": seconds / 2,
+        }  # fmt: skip
+        return Job("invariance.fuzz.line:judge_line", kwargs, seconds)
+
+    def _verdict(self, broken: Broken, case: Case, reason: str | None) -> Verdict:
         name = display_name(self.subject.spec)
         cell = Cell(name, broken.law, broken.pass_, broken.dtype, case.cap)
         judgement = load_laws()[broken.law].verdict(broken.pass_)
-        return Verdict(cell, judgement, FAIL, 1, 1, case=case.dumps(), device=self.subject.device)
+        none = (
+            None
+            if broken.kind in (WRONG, UNSTEADY)
+            else Mismatch("the candidate", broken.kind, got=reason, want="a result")
+        )
+        device = self.subject.device
+        return Verdict(
+            cell, judgement, FAIL, 1, 1, mismatch=none, reason=reason, case=case.dumps(), device=device
+        )
 
     def unexplained(self, broken: Broken) -> Finding:
         """As it was met, nothing made small: the explanation was interrupted."""
-        verdict = self._verdict(broken, wide_case(broken, broken.asked))
         note = broken.reason or f"{broken.wrong} of {broken.total} elements"
-        reason = f"{note}; interrupted before it was looked at again"
-        if broken.kind != "wrong":
-            verdict = replace(verdict, mismatch=mismatch_of(broken.kind, reason))
-        return Finding(
-            replace(verdict, reason=reason),
-            broken.asked,
-            seen_at=(str(broken.asked),),
-            spec=self.subject.spec,
-        )
+        return self._as_met(broken, f"{note}; interrupted before it was looked at again", broken.kind)
 
     def _unrepeated(self, broken: Broken) -> Finding:
-        verdict = self._verdict(broken, wide_case(broken, broken.asked))
-        note = f"{broken.wrong} of {broken.total} elements: {FLAKY}"
-        kept = broken.before[-16:]
-        return Finding(
-            replace(verdict, reason=broken.reason or note), broken.asked, kept, seen_at=(str(broken.asked),)
-        )
+        note = broken.reason or f"{broken.wrong} of {broken.total} elements"
+        found = self._as_met(broken, f"{note}: {FLAKY}", UNSTEADY if broken.kind == WRONG else broken.kind)
+        return replace(found, history=broken.before[-16:])
+
+    def _as_met(self, broken: Broken, reason: str, kind: str) -> Finding:
+        verdict = self._verdict(replace(broken, kind=kind), wide_case(broken, broken.asked), reason)
+        return Finding(verdict, broken.asked, seen_at=(str(broken.asked),), spec=self.subject.spec, kind=kind)
 
     # --- what kills ---------------------------------------------------------------------------------------------------
 
     def _deadly(self, broken: Broken) -> Finding:
         """A cap that kills or holds its process: each attempt in a child of its own."""
         asked, case = broken.asked, wide_case(broken, broken.asked)
-        reason = broken.reason
+        reason = broken.reason or broken.kind
         dies = self._dies(broken)
         if dies(asked.cap):
             cap = near_cap(asked.cap, dies, self.within, budget=CAPS_THAT_KILL)
             asked, small = replace(asked, cap=cap), Case((1,), broken.dtype, cap, values="constant")
-            kills = self._kills(broken, small, asked)
-            case = small if kills else wide_case(broken, asked)
+            case = small if self._kills(broken, small, asked) else wide_case(broken, asked)
         else:
             reason = f"{reason}; {FLAKY}"
-        verdict = replace(
-            self._verdict(broken, case), mismatch=mismatch_of(broken.kind, reason), reason=reason
+        return Finding(
+            self._verdict(broken, case, reason), asked, seen_at=(str(broken.asked),), kind=broken.kind
         )
-        return Finding(verdict, asked, (), seen_at=(str(broken.asked),))
 
-    def _dies(self, broken: Broken) -> Callable[[float | int], bool]:
-        def dies(cap: float | int) -> bool:
+    def _dies(self, broken: Broken) -> Callable[[Cap], bool]:
+        def dies(cap: Cap) -> bool:
             kwargs = {"subject": self.subject, "asked": replace(broken.asked, cap=cap), "dtype": broken.dtype}
             outcome = run_job(Job("invariance.fuzz.again:one_cap", kwargs, self.brief))
-            return outcome.kind != "done"
+            return outcome.kind not in ("done", "raised")
 
         return dies
 
     def _kills(self, broken: Broken, case: Case, asked: Asked) -> bool:
-        kwargs = {
-            "spec": self.subject.spec, "law": broken.law, "pass_": broken.pass_, "case": case.dumps(),
-            "device": self.subject.device, "history": [], "cap": asked.record(), "expected": None,
-        }  # fmt: skip
-        outcome = run_job(Job("invariance.fuzz.again:judge_line", kwargs, self.brief))
+        outcome = run_job(self._line_job(broken, case, (), asked, self.brief))
         return outcome.kind != "done" or outcome.value[0].failed

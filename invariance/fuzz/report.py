@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from invariance.fuzz.asked import NUMBER
 from invariance.fuzz.bounds import GRADIENT_REST, TANH_ULPS, bound, implied_tanh, significand
 from invariance.fuzz.campaign import Campaign
 from invariance.fuzz.finding import Finding
-from invariance.fuzz.rounds import Judged
+from invariance.fuzz.rounds import WRONG, Judged
 from invariance.report.markdown import table
 from strategies.caps import as_fp32
 from strategies.dtypes import FORMATS
@@ -24,6 +25,10 @@ EXPLAINED = (
     f"a power of two; its gradient g · (1 - t²) within {GRADIENT_REST:g} + 2 · T units at any cap. `bound` is that for "
     f"T = {TANH_ULPS:g}; `T` is the tanh that the error would take. Where it is alike, the caps are merely unlucky; "
     "where a few have a larger one, look at the kernel there."
+)
+OUTSIDE = (
+    "Outside the judged domain, caps 2^-60 to 2^60, the contract promises nothing; --softcap-range asked for these "
+    "caps, and they are held to the same rules."
 )
 TITLES = {
     "forward": "Forward: FP32 ulp before the last rounding",
@@ -59,35 +64,45 @@ def as_json(campaign: Campaign) -> dict[str, Any]:
             "inputs": campaign.inputs,
             "flushed": campaign.flushed,
             "escalated": campaign.escalated,
-            "drawn": dict(sorted(schedule.kinds.items())),
+            "sources": dict(sorted(campaign.drawn.items())),
             "rounds": [list(round_) for round_ in schedule.rounds],
         },
         "worst": {p: [_worst(p, judged) for _, judged in rows] for p, rows in sorted(campaign.worst.items())},
         "failures": [_failure(finding) for finding in campaign.findings],
-        "outside": [
-            {"law": b.law, "pass": b.pass_, "dtype": b.dtype, "cap": b.asked.record(), "spelled": str(b.asked),
-             "kind": b.kind, "wrong": b.wrong, "of": b.total, "reason": b.reason} for b in campaign.apart
-        ],
-        "broken_outside": campaign.broken_outside,
-        "timing": {
-            "seconds": round(campaign.seconds, 3),
-            "first_failure": None if campaign.first_found is None else round(campaign.first_found, 3),
-            "caps_per_second": round((campaign.caps + campaign.outside) / max(campaign.seconds, 1e-9), 2),
-            "inputs_per_second": round(campaign.rate()),
-        },
+        "outside": [_failure(finding) for finding in campaign.apart],
+        "timing": _timing(campaign),
         "environment": campaign.environment(),
     }  # fmt: skip
+
+
+def _timing(campaign: Campaign) -> dict[str, Any]:
+    return {
+        "seconds": round(campaign.seconds, 3),
+        "first_failure": None if campaign.first_found is None else round(campaign.first_found, 3),
+        "caps_per_second": round((campaign.caps + campaign.outside) / max(campaign.seconds, 1e-9), 2),
+        "inputs_per_second": round(campaign.rate()),
+    }
 
 
 def verdict(campaign: Campaign) -> str:
     """found, nothing found, nothing judged, or incomplete where an interrupt or the time came before the first cap."""
     if campaign.found:
-        return "found"
+        return "found" if campaign.findings else "found outside the judged domain"
     if campaign.schedule.exhaustive and not campaign.schedule.every:
         return "nothing judged: the shard holds no caps"
     if campaign.interrupted or campaign.caps + campaign.outside == 0:
         return "incomplete"
-    return "nothing found" if campaign.caps else "nothing judged: every cap is outside the judged domain"
+    if not campaign.caps:
+        return "nothing judged: every cap is outside the judged domain, and none broke a rule there"
+    if campaign.schedule.exhaustive and not campaign.complete:
+        return "nothing found so far: not complete"
+    return "nothing found"
+
+
+def status(report: dict[str, Any]) -> int:
+    """The exit status: 0 nothing found, 1 found or nothing done, 2 where no cap was one that the contract speaks of."""
+    verdict: str = report["verdict"]
+    return 0 if verdict.startswith("nothing found") else 2 if verdict.startswith("nothing judged") else 1
 
 
 def _worst(pass_: str, judged: Judged) -> dict[str, Any]:
@@ -141,17 +156,14 @@ def markdown(report: dict[str, Any]) -> str:
     totals, settings = report["totals"], report["settings"]
     parts = [
         f"# Fuzzing {report['candidate']}: {report['verdict']}",
-        f"{summary(report)}\n\n{_asked(settings)}",
+        f"{_what(report)}: {summary(report)}\n\n{_asked(settings)}",
         "## Failures\n\n" + ("\n\n".join(f"```\n{f['message']}\n```" for f in report["failures"]) or "None."),
         _worst_tables(report),
-        "## Caps\n\n" + table(("source", "caps"), list(totals["drawn"].items())),
+        "## Caps judged\n\n" + table(("source", "caps"), list(totals["sources"].items())),
     ]
     if report["outside"]:
-        rows = [
-            (b["spelled"], b["law"], b["pass"], b["dtype"], b["wrong"], b["of"]) for b in report["outside"]
-        ]
-        header = ("cap", "law", "pass", "dtype", "wrong", "of")
-        parts.append(f"## Outside the judged domain\n\n{_outside(report)}\n\n" + table(header, rows))
+        fenced = "\n\n".join(f"```\n{f['message']}\n```" for f in report["outside"])
+        parts.insert(3, f"## Failures outside the judged domain\n\n{OUTSIDE}\n\n{fenced}")
     parts.append(f"Contract {report['environment']['contract']}.")
     return "\n\n".join(parts) + "\n"
 
@@ -165,6 +177,15 @@ def _asked(settings: dict[str, Any]) -> str:
         f"Seed {settings['seed']}, shard {number}/{of}, caps {low} to {high} as {forms}, {settings['device']}, "
         f"passes {passes}."
     )
+
+
+def _what(report: dict[str, Any]) -> str:
+    """Which candidate, where, and what it takes to have the same caps again."""
+    settings = report["settings"]
+    number, of = settings["shard"]
+    shard = "" if of == 1 else f", shard {number}/{of}"
+    kind = "" if report["campaign"] == "mixed" else f", {report['campaign']}"
+    return f"{report['candidate']} on {settings['device']}, seed {settings['seed']}{shard}{kind}"
 
 
 def _worst_tables(report: dict[str, Any]) -> str:
@@ -190,8 +211,21 @@ def summary(report: dict[str, Any]) -> str:
     return (
         f"{counted(totals['caps'], 'cap')}{of}{apart}, {totals['inputs']:,} inputs in {timing['seconds']:.1f} s "
         f"({timing['caps_per_second']:.1f} caps and {timing['inputs_per_second']:.3g} inputs a second); "
-        f"{'; '.join([*worst, counted(len(report['failures']), 'failure')])}"
+        f"{'; '.join([*worst, *_failures(report)])}"
     )
+
+
+def _failures(report: dict[str, Any]) -> list[str]:
+    """How many of each kind."""
+    failures, apart = report["failures"], len(report["outside"])
+    kinds = Counter(failure["kind"] for failure in failures)
+    told = (
+        ", ".join(f"{number} {kind}" for kind, number in sorted(kinds.items()))
+        if set(kinds) - {WRONG}
+        else ""
+    )
+    inside = counted(len(failures), "failure") + (f" ({told})" if told else "")
+    return [inside, *([counted(apart, "failure") + " outside the judged domain"] if apart else [])]
 
 
 def progress(campaign: Campaign) -> str:
@@ -203,7 +237,7 @@ def progress(campaign: Campaign) -> str:
         counted(campaign.inputs, "input"),
         f"{campaign.rate():.3g}/s",
         *worst,
-        counted(len(campaign.findings), "failure"),
+        counted(len(campaign.findings) + len(campaign.apart), "failure"),
     ]
     return ", ".join(parts)
 
@@ -213,16 +247,10 @@ def counted(number: int, word: str) -> str:
     return f"{number:,} {word}{'' if number == 1 else 's'}"
 
 
-def _outside(report: dict[str, Any]) -> str:
-    first = f"first at {report['outside'][0]['spelled']}" if report["outside"] else ""
-    return (
-        f"Not judged: {counted(report['broken_outside'], 'law')} broken outside the judged domain, {first}."
-    )
-
-
 def text(report: dict[str, Any]) -> str:
     """The failures and the last line."""
     parts = [failure["message"] for failure in report["failures"]]
     parts += [report["stopped"]] if report["stopped"] else []
-    parts += [_outside(report)] if report["outside"] else []
-    return "\n\n".join([*parts, f"{report['verdict']}: {summary(report)}"]) + "\n"
+    if report["outside"]:
+        parts += [OUTSIDE, *(failure["message"] for failure in report["outside"])]
+    return "\n\n".join([*parts, f"{report['verdict']}: {_what(report)}: {summary(report)}"]) + "\n"

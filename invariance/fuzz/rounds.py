@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 import time
 import warnings
 from dataclasses import dataclass, field, replace
@@ -12,18 +13,19 @@ from dataclasses import dataclass, field, replace
 import torch
 
 from invariance import process
-from invariance.candidate import Candidate, CandidateRaised, load
+from invariance.candidate import Candidate, Map, load
+from invariance.fuzz.alive import TOGETHER, alive, built_beside, due
 from invariance.fuzz.asked import Asked
 from invariance.fuzz.bounds import bound
 from invariance.fuzz.every import Every, every_fp32
 from invariance.fuzz.grid import Grid, grids
-from invariance.fuzz.scan import LAW, Part, scan
+from invariance.fuzz.scan import CONSTRUCTOR, LAW, Part, Raised, during, scan
 from oracles.tolerances import load_contract
 from strategies.caps import as_fp32, fp32_bits
 
-RAISED = "raised"
+WRONG, RAISED, REFUSED, CRASHED, LATE = "wrong", "raised", "refused", "crashed", "timed out"
 POISONED = 70  # exit status of a child whose device is of no more use
-REMEMBERED = 512  # caps before a failure that are kept with it
+REMEMBERED = 1024  # operators before a failure whose caps are kept with it, some three a cap
 
 
 @dataclass(frozen=True)
@@ -51,10 +53,10 @@ class Point:
 
 @dataclass(frozen=True)
 class Broken:
-    """A law broken at a cap. before: how many caps the process had seen; wrong of total elements of one grid.
+    """A law broken at a cap. before: the caps of the operators built before; wrong of total elements of one grid.
 
-    kind: "wrong", "raised", "crashed" or "timed out"; reason: in words, for all but the first. inputs: magnitudes known
-    to fail, where they are not among those of `grids`.
+    kind: WRONG, RAISED, REFUSED (by the constructor), CRASHED or LATE; reason: in words, for all but the first. inputs:
+    magnitudes known to fail, where they are not among those of `grids`.
     """
 
     law: str
@@ -63,10 +65,20 @@ class Broken:
     asked: Asked
     wrong: int = 1
     total: int = 1
-    kind: str = "wrong"
+    kind: str = WRONG
     reason: str | None = None
     before: tuple[Asked, ...] = ()
     inputs: tuple[int, ...] = ()
+
+    @property
+    def cause(self) -> tuple[str, ...]:
+        """What failures that are likely to be one have in common."""
+        return self.law, self.pass_, self.kind, told(self.reason)
+
+    def is_of(self, error: Raised) -> bool:
+        """Whether this is the same kind of exception, from the same place."""
+        stage = CONSTRUCTOR if self.kind == REFUSED else self.pass_ if self.kind == RAISED else None
+        return stage == error.stage and type_of(self.reason) == type_of(str(error))
 
 
 @dataclass
@@ -83,6 +95,20 @@ class Judged:
     def share(self, pass_: str) -> float:
         """The worst error of a pass as a share of what a correct kernel may have at this cap."""
         return self.worst[pass_].error / bound(pass_, self.asked.cap)
+
+
+_NUMBER = re.compile(r"[-+]?(0x[0-9a-f.]+(p[-+]?\d+)?|\d+\.?\d*(e[-+]?\d+)?|\binf\b|\bnan\b)", re.IGNORECASE)
+_DTYPE = re.compile(r"\b(fp|b?float)(16|32)\b|\b(Half|BFloat16|Float)\b")
+
+
+def told(reason: str | None) -> str:
+    """What was raised, whatever the numbers and dtypes in it: a message mostly names the cap."""
+    return _NUMBER.sub("#", _DTYPE.sub("dtype", reason or ""))
+
+
+def type_of(reason: str | None) -> str:
+    """The type of what was raised."""
+    return (reason or "").partition(":")[0]
 
 
 _candidates: dict[tuple[str, str], Candidate] = {}
@@ -106,7 +132,6 @@ def run_round(subject: Subject, caps: list[Asked], seconds: float = math.inf) ->
             found.append(judge_cap(candidate, subject, asked))
         finally:
             _end_if_poisoned(subject, asked)
-        _seen.append(asked)
         if time.monotonic() >= end:
             break
     return found
@@ -127,8 +152,10 @@ def _end_if_poisoned(subject: Subject, asked: Asked) -> None:
 
 
 def judge_cap(candidate: Candidate, subject: Subject, asked: Asked) -> Judged:
-    """Every grid of every dtype at one cap; on an accelerator all FP32 inputs of the forward pass besides."""
-    judged = Judged(asked)
+    """Every grid of every dtype at one cap, on an accelerator all FP32 inputs of the forward pass besides; then, at the
+    first cap of a process and at some of the others, operators of several caps in turn.
+    """
+    judged, first = Judged(asked), not _seen
     for dtype in subject.dtypes:
         process.announce(json.dumps([asked.record(), dtype]))
         every = dtype == "fp32" and subject.device != "cpu" and "forward" in subject.passes
@@ -137,26 +164,45 @@ def judge_cap(candidate: Candidate, subject: Subject, asked: Asked) -> Judged:
             replace(subject, passes=tuple(p for p in subject.passes if p != "forward")) if every else subject
         )
         try:
-            for grid in (
-                grids(dtype, as_fp32(asked.cap), subject.seed, subject.device) if sampled.passes else ()
-            ):
-                for part in parts_of(candidate, sampled, asked, grid):
-                    _take(judged, grid, part)
+            if sampled.passes:
+                f = built(candidate, subject, asked)
+                for grid in grids(dtype, as_fp32(asked.cap), subject.seed, subject.device):
+                    for part in parts_of(f, sampled, asked, grid):
+                        _take(judged, grid, part)
             if every:
-                _take_every(
-                    judged, every_fp32(asked.given(candidate, subject.device), asked.cap, subject.device)
-                )
-        except CandidateRaised as error:
-            broken = Broken(LAW, subject.passes[-1], dtype, asked, kind=RAISED, reason=str(error))
-            judged.broken.append(replace(broken, before=tuple(_seen[-REMEMBERED:])))
+                with during("forward"):
+                    given = asked.given(candidate, subject.device)
+                    _take_every(judged, every_fp32(given, asked.cap, subject.device))
+        except Raised as error:
+            _take_raised(judged, dtype, error)
+        _seen.append(asked)
+    if not judged.broken and due(asked, first=first):
+        _together(candidate, subject, judged)
     return judged
 
 
-def parts_of(candidate: Candidate, subject: Subject, asked: Asked, grid: Grid) -> list[Part]:
+def _together(candidate: Candidate, subject: Subject, judged: Judged) -> None:
+    """Operators of several caps in turn; the few elements are not counted, as it depends on the process which caps."""
+    dtype = subject.dtypes[-1]
+    try:
+        for grid, part in alive(candidate, subject.passes, judged.asked, dtype, subject.device):
+            _take_broken(judged, grid, part)
+    except Raised as error:
+        _take_raised(judged, dtype, error, TOGETHER)
+    _seen.extend(built_beside(judged.asked))
+
+
+def built(candidate: Candidate, subject: Subject, asked: Asked) -> Map:
+    """The operator of a cap; raises Raised."""
+    with warnings.catch_warnings(), during(CONSTRUCTOR):
+        warnings.simplefilter("ignore")  # a candidate's warnings are not evidence
+        return asked.map(candidate, "forward", subject.device)
+
+
+def parts_of(f: Map, subject: Subject, asked: Asked, grid: Grid) -> list[Part]:
     """The scan of one grid at one cap; half of the caps with upstream gradients of 1, half with hashed ones."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # a candidate's warnings are not evidence
-        f = asked.map(candidate, "forward", subject.device)
+        warnings.simplefilter("ignore")
         return scan(f, grid, load_contract(), passes=subject.passes, grads=upstream(asked))
 
 
@@ -171,10 +217,22 @@ def _take(judged: Judged, grid: Grid, part: Part) -> None:
     judged.escalated += part.escalated
     if part.law == LAW:
         _keep_worst(judged, part.pass_, Point(part.error, grid.dtype, grid.pattern(part.at)))
+    _take_broken(judged, grid, part)
+
+
+def _take_broken(judged: Judged, grid: Grid, part: Part) -> None:
     if part.wrong.numel():
         before = tuple(_seen[-REMEMBERED:])
         total = (part.wrong.numel(), part.elements)
         _keep_broken(judged, Broken(part.law, part.pass_, grid.dtype, judged.asked, *total, before=before))
+
+
+def _take_raised(judged: Judged, dtype: str, error: Raised, law: str = LAW) -> None:
+    """No result: neither the constructor nor a pass that was not reached says anything of gradients."""
+    refused = error.stage == CONSTRUCTOR
+    pass_, kind = ("forward", REFUSED) if refused else (error.stage, RAISED)
+    before = tuple(_seen[-REMEMBERED:])
+    judged.broken.append(Broken(law, pass_, dtype, judged.asked, kind=kind, reason=str(error), before=before))
 
 
 def _take_every(judged: Judged, seen: Every) -> None:

@@ -7,7 +7,9 @@ that cannot prove goes to `oracles.acceptance.accept`, whose word is final.
 
 from __future__ import annotations
 
+import contextlib
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -16,6 +18,7 @@ from torch import Tensor
 
 from invariance.candidate import CandidateRaised, Map
 from invariance.fuzz.grid import Grid
+from invariance.process import in_one_line
 from oracles.acceptance import Acceptance, accept
 from oracles.formats import FORMATS
 from oracles.intervals import Band, possibly_within, surely_within
@@ -27,6 +30,31 @@ from oracles.ulp import spacing
 
 DOUBTFUL = 256  # elements asked of the exact oracle where the law is broken anyway
 LAW, MODE_LAW = "exact_value", "grad_mode"
+CONSTRUCTOR = "constructor"
+
+
+class Raised(CandidateRaised):
+    """The candidate raised, or left the interpreter; stage: CONSTRUCTOR, or the pass that was to be computed."""
+
+    def __init__(self, reason: str, stage: str) -> None:
+        super().__init__(reason)
+        self.stage = stage
+
+
+@contextlib.contextmanager
+def during(stage: str) -> Iterator[None]:
+    """What the candidate raises inside is `Raised` with this stage; so is SystemExit, which is no Exception."""
+    try:
+        yield
+    except Raised:
+        raise
+    except CandidateRaised as error:
+        raise Raised(str(error), stage) from error
+    except (
+        SystemExit,
+        KeyboardInterrupt,
+    ) as error:  # a child ignores SIGINT: the latter is the candidate's own
+        raise Raised(in_one_line(error), stage) from error
 
 
 @dataclass(frozen=True)
@@ -54,22 +82,27 @@ def scan(f: Map, grid: Grid, contract: Contract, *, passes: tuple[str, ...], gra
     """The parts of a grid: forward, its bits again under no_grad, and where asked for the gradient.
 
     `f` is a map of any pass. passes: of "forward", "inference", "backward". grads: "ones" or "hashed". Raises
-    CandidateRaised when the candidate does, or returns what no contract knows.
+    Raised when the candidate does, or returns what no contract knows.
     """
     parts = []
-    leaf, y = f.graph(grid.tensor()) if "backward" in passes else (None, f.under("forward")(grid.tensor()))
-    result = _fit(y.detach(), grid)
+    with during("forward"):
+        leaf, y = (
+            f.graph(grid.tensor()) if "backward" in passes else (None, f.under("forward")(grid.tensor()))
+        )
+        result = _fit(y.detach(), grid)
     if "forward" in passes:
         parts.append(_judged(result, Truth.of(grid.positive, f.cap), grid, contract))
     if "inference" in passes:
-        parts.append(_same(_fit(f.under("inference")(grid.tensor()), grid), result))
+        with during("inference"):
+            parts.append(_same(_fit(f.under("inference")(grid.tensor()), grid), result))
     if leaf is not None:
         half = grid.gradient(grads, result.dtype)
         truth = Truth.of(grid.positive, f.cap, half)
         whole = half.repeat(2)
-        gradient = _fit(f.gradient(leaf, y, whole), grid)
-        if gradient.dtype != grid.tensor_dtype:
-            raise CandidateRaised(f"returned a gradient of {gradient.dtype} for {grid.tensor_dtype}")
+        with during("backward"):
+            gradient = _fit(f.gradient(leaf, y, whole), grid)
+            if gradient.dtype != grid.tensor_dtype:
+                raise CandidateRaised(f"returned a gradient of {gradient.dtype} for {grid.tensor_dtype}")
         parts.append(_judged(gradient, truth, grid, contract, whole))
     return parts
 

@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import islice
 
 from invariance.fuzz.asked import Asked
-from strategies.campaign import CapRange, bf16_caps, cap_of_bits, draw, near, numbered
+from strategies.campaign import (
+    ROUND_VALUES,
+    CapRange,
+    bf16_caps,
+    cap_of_bits,
+    draw,
+    near,
+    near_round,
+    numbered,
+    spread,
+)
 from strategies.caps import HIGHEST, LOWEST, Cap, as_fp32, fp32_bits
 from strategies.cases import caps as any_caps
 from strategies.cases import drawn
@@ -15,7 +25,7 @@ from strategies.words import scalar
 
 FIRST_ROUND = 8  # caps; short, so that a kernel that is wrong everywhere is known at once
 ROUND = 24
-KINDS = ("families", "neighbourhoods", "families", "hypothesis")
+KINDS = ("families", "neighbourhoods", "families", "round", "hypothesis")
 OTHERWISE_EVERY = (
     8  # one cap in so many is given in another form than a number, where the candidate takes one
 )
@@ -28,9 +38,8 @@ BARREN = (
 class Schedule:
     """The caps of a campaign, in rounds; drawn by (campaign, range, seed, shard) and by the errors reported.
 
-    shard: (K, N), the K-th of N parts. forms: in which the candidate takes its cap besides a number. kinds: of families
-    and other sources, how many caps each gave. rounds: (kind, seed) of each, in order. ended: whether every cap was
-    given, which a wide range never comes to.
+    shard: (K, N), the K-th of N parts. forms: in which the candidate takes its cap besides a number. rounds: (kind,
+    seed) of each, in order. ended: whether every cap was given, which a wide range never comes to.
     """
 
     campaign: str = "mixed"
@@ -38,13 +47,13 @@ class Schedule:
     seed: int = 0
     shard: tuple[int, int] = (1, 1)
     forms: tuple[str, ...] = ()
-    kinds: Counter[str] = field(default_factory=Counter)
     rounds: list[tuple[str, int]] = field(default_factory=list)
     worst: list[tuple[float, Cap]] = field(default_factory=list)
     ended: bool = False
-    _seen: set[tuple[type, Cap]] = field(default_factory=set)
+    _seen: dict[tuple[type, Cap], str] = field(default_factory=dict)
     _patterns: set[int] = field(default_factory=set)
     _number: int = 0
+    _round_number: int = 0
     _otherwise: int = -1
 
     def __iter__(self) -> Iterator[list[Asked]]:
@@ -59,9 +68,13 @@ class Schedule:
 
     @property
     def every(self) -> list[float]:
-        """The caps of an exhaustive campaign's shard, which is spread over the range."""
+        """The caps of an exhaustive campaign's shard, in an order of which any beginning is spread over the range."""
         mine, of = self.shard
-        return bf16_caps(self.within)[mine - 1 :: of]
+        return spread(bf16_caps(self.within)[mine - 1 :: of])
+
+    def source(self, cap: Cap) -> str:
+        """The family, or what else gave a cap."""
+        return self._seen.get((type(cap), cap), "bf16")
 
     def _mixed(self) -> Iterator[list[Asked]]:
         barren = 0
@@ -101,7 +114,18 @@ class Schedule:
         if kind == "neighbourhoods" and self.worst:
             centres = [cap for _, cap in self.worst]
             return [(kind, near(centres[i % len(centres)], self.within, seed, i)) for i in range(size)]
+        if kind == "round":
+            return [("near round values", cap) for cap in islice(self._near_round(), size)]
         return self._families(size)
+
+    def _near_round(self) -> Iterator[Cap]:
+        """Those of the next turn of all round values that lie in the range."""
+        mine, of = self.shard
+        for _ in range(len(ROUND_VALUES)):
+            self._round_number += 1
+            cap = near_round(self.within, self.seed, (self._round_number - 1) * of + mine - 1)
+            if cap is not None:
+                yield cap
 
     def _families(self, size: int) -> list[tuple[str, Cap]]:
         mine, of = self.shard
@@ -113,8 +137,7 @@ class Schedule:
         fresh = []
         for family, cap in caps:
             if (type(cap), cap) not in self._seen:
-                self._seen.add((type(cap), cap))
-                self.kinds[family] += 1
+                self._seen[type(cap), cap] = family
                 fresh.append(cap)
         return fresh
 
@@ -131,5 +154,4 @@ class Schedule:
         caps = self.every
         for start in range(0, len(caps), 8 * ROUND):
             self.rounds.append(("bf16xbf16", 0))
-            self.kinds["bf16"] += len(caps[start : start + 8 * ROUND])
             yield [Asked(cap) for cap in caps[start : start + 8 * ROUND]]

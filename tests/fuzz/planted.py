@@ -171,3 +171,123 @@ class Fixed:
 
 
 fixed = Fixed()
+
+
+class KeptInAGlobal:
+    """The cap is kept in a place of the module: the last operator built is the cap of all."""
+
+    kept = 30.0
+
+    def __init__(self, softcap):
+        type(self).kept = softcap
+
+    def __call__(self, x):
+        return _kernel(x, self.kept)
+
+
+class GradientKeptInAGlobal(KeptInAGlobal):
+    """The forward pass has its own cap; the backward pass reads that of the last call."""
+
+    def __init__(self, softcap):
+        self.softcap = softcap
+
+    def __call__(self, x):
+        type(self).kept = self.softcap
+        y = _kernel(x, self.softcap)
+        if y.requires_grad:
+            y.register_hook(lambda grad_y: grad_y * (self.kept / self.softcap))
+        return y
+
+
+class WrongWhenBuiltTwice:
+    """Right unless the operator built just before had the same cap."""
+
+    built = None
+
+    def __init__(self, softcap):
+        self.softcap = softcap * (1.01 if softcap == type(self).built else 1)
+        type(self).built = softcap
+
+    def __call__(self, x):
+        return _kernel(x, self.softcap)
+
+
+class WrongAfterAHugeCap:
+    """Wrong once the process has met a cap above 2^40, whatever comes between."""
+
+    met = False
+
+    def __init__(self, softcap):
+        self.softcap = softcap * (1.01 if type(self).met and softcap < 2.0**40 else 1)
+        type(self).met |= softcap > 2.0**40
+
+    def __call__(self, x):
+        return _kernel(x, self.softcap)
+
+
+class RefusesLargeCaps:
+    """The constructor takes no cap above 100."""
+
+    def __init__(self, softcap):
+        if softcap > 100:
+            raise ValueError(f"softcap {softcap} is not supported")
+        self.softcap = softcap
+
+    def __call__(self, x):
+        return _kernel(x, self.softcap)
+
+
+class LeavesInItsConstructor(RefusesLargeCaps):
+    """The constructor leaves the interpreter."""
+
+    def __init__(self, softcap):
+        super().__init__(min(softcap, 100))
+        if softcap > 100:
+            raise SystemExit(3)
+
+
+class RefusesOddCaps(RefusesLargeCaps):
+    """The constructor takes no cap whose last FP32 bit is set, which has no simplest cap of its own."""
+
+    def __init__(self, softcap):
+        if _bits(softcap) & 1:
+            raise ValueError(f"softcap {softcap} is odd")
+        self.softcap = softcap
+
+
+class RaisesInItsGradient(RefusesLargeCaps):
+    """Only the backward pass raises."""
+
+    def __init__(self, softcap):
+        self.softcap = softcap
+
+    def __call__(self, x):
+        y = _kernel(x, self.softcap)
+        if y.requires_grad:
+            y.register_hook(self.fail)
+        return y
+
+    def fail(self, grad_y):
+        raise RuntimeError(f"no gradient at {self.softcap}")
+
+
+def no_16_bits(x, cap):
+    """Only FP32 is taken."""
+    if x.dtype != torch.float32:
+        raise TypeError(f"{x.dtype} is not supported")
+    return _kernel(x, cap)
+
+
+def noisy(x, cap):
+    """One element in a thousand is off, another one each time."""
+    return _kernel(x.float(), cap) * (1 + 2.0**-6 * (torch.rand(x.shape) < 0.001))
+
+
+def noisy_and_wrong(x, cap):
+    """As noisy, and the results of one input are always wrong."""
+    return torch.where(x == 1.25, 2 * cap, noisy(x, cap))
+
+
+def wrong_near_48(x, cap):
+    """An interval of everyday caps."""
+    return _kernel(x, cap * (1.01 if 47.9 <= cap <= 48.1 else 1))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from itertools import islice
 from pathlib import Path
 
 import pytest
@@ -197,8 +198,8 @@ def test_outside_the_judged_domain_is_reported_apart():
     found = campaign("wrong_when_tiny", 8, within=CapRange(2.0**-80, 2.0**-70))
     assert found.findings == []
     assert (found.caps, found.outside) == (0, 8)
-    assert found.apart
-    assert report.as_json(found)["verdict"].startswith("nothing judged")
+    assert [finding.asked.cap for finding in found.apart] == [2.0**-70]
+    assert report.as_json(found)["verdict"] == "found outside the judged domain"
 
 
 def test_every_bf16_cap_of_a_shard():
@@ -277,3 +278,28 @@ def test_the_bound_grows_with_the_significand():
     assert forward_bound(2.0) == 0.5 + 2.5 + 0.5
     assert math.isclose(forward_bound(as_fp32(1.9999)), 5.5, rel_tol=1e-4)
     assert str(Asked(2.0**-41)) == "2^-41"
+
+
+def test_the_first_minute_has_an_interval_of_everyday_caps() -> None:
+    caps = [a.cap for round_ in islice(Schedule(), 60) for a in round_]
+    assert len(caps) < 1500
+    for value in (11.0, 48.0, 62.5, 97.0):
+        assert any(0.998 * value <= cap <= 1.002 * value for cap in caps)
+
+
+def test_an_interval_of_everyday_caps_is_found():
+    (finding,) = campaign("wrong_near_48", 240, within=CapRange(32.0, 64.0)).findings
+    assert finding.asked.cap == 48.0
+
+
+def test_the_sources_count_the_caps_that_were_judged():
+    found = campaign("right", 30)
+    assert found.drawn.total() == found.caps == 30
+    stopped = campaign("right", 3)
+    assert stopped.drawn.total() == 3
+
+
+def test_a_campaign_of_all_bf16_caps_begins_everywhere():
+    caps = Schedule("bf16xbf16").every[:16]
+    assert sum(cap < 1 for cap in caps) == 8
+    assert max(caps) > 2.0**40

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from invariance.cli import main
+from invariance.commands import fuzz as fuzz_command
 from invariance.fuzz import report
 from invariance.fuzz.asked import Asked
 from invariance.fuzz.campaign import Campaign, Limits
@@ -36,6 +37,9 @@ def fuzz(kernel: str, *arguments: str) -> int:
         (["--softcap-range", "5:1"], "LO:HI"),
         (["--softcap-range", "0:1"], "LO:HI"),
         (["--softcap-range", "1:inf"], "LO:HI"),
+        (["--softcap-range", "2^-60:2^128"], "LO:HI"),
+        (["--softcap-range", "1_0:2_0"], "LO:HI"),
+        (["--timeout", "1e-3"], "--timeout 0.001: a cap is all inputs of three dtypes, give it 1 s at least"),
         (["--minutes", "0"], "--minutes '0'"),
         (["--minutes", "nan"], "--minutes 'nan'"),
         (["--examples", "0"], "--examples '0'"),
@@ -76,7 +80,7 @@ def test_nothing_found_is_status_0_and_the_report_counts(folder, capsys):
     assert printed["verdict"] == "nothing found"
     assert printed["totals"]["caps"] == 10
     assert printed["totals"]["inputs"] > 10 * 3 * 2 * 65536
-    assert sum(printed["totals"]["drawn"].values()) >= 10
+    assert sum(printed["totals"]["sources"].values()) == 10
     assert printed["settings"]["seed"] == 5
     assert printed["environment"]["contract"]
     text = (folder / "out" / "fuzz.md").read_text()
@@ -130,8 +134,13 @@ def test_an_interrupt_is_status_130_and_writes_the_report(folder, capsys, monkey
 def test_a_report_that_cannot_be_written_after_all_does_not_keep_the_findings_back(
     folder, capsys, monkeypatch
 ):
-    def full(*_: object) -> None:
-        raise OSError(28, "No space left on device")
+    write, left = report.write, [1]  # the one that says that the run began
+
+    def full(*given: object) -> None:
+        if not left:
+            raise OSError(28, "No space left on device")
+        left.pop()
+        write(*given)
 
     monkeypatch.setattr(report, "write", full)
     assert (
@@ -142,17 +151,27 @@ def test_a_report_that_cannot_be_written_after_all_does_not_keep_the_findings_ba
     assert "No space left" in printed.err
 
 
-def test_what_breaks_outside_the_judged_domain_is_told(folder, capsys):
-    assert fuzz("wrong_when_tiny", "--examples", "3", "--softcap-range", "0x1p-80:0x1p-70") == 0
+def test_what_breaks_outside_the_judged_domain_is_apart_and_replays(folder, capsys):
+    asked = ["--examples", "3", "--softcap-range", "2^-80:2^-70", "--corpus", "c.jsonl", "--report", "out"]
+    assert fuzz("wrong_when_tiny", *asked) == 1
     printed = capsys.readouterr().out
-    assert "Not judged: 6 laws broken outside the judged domain, first at" in printed
-    assert "0 failures" in printed
+    assert (
+        "found outside the judged domain: planted.py:wrong_when_tiny on cpu, seed 0: 0 caps and 3" in printed
+    )
+    assert "0 failures; 2 failures outside the judged domain" in printed
+    made = json.loads((folder / "out" / "fuzz.json").read_text())
+    assert (made["failures"], len(made["outside"])) == ([], 2)
+    assert "## Failures outside the judged domain" in (folder / "out" / "fuzz.md").read_text()
+    assert main(["replay", "c.jsonl"]) == 1
+    assert main(["replay", "c.jsonl", "--candidate", "native"]) == 0
+    assert "c.jsonl: 2 cases: 2 pass" in capsys.readouterr().out
 
 
-def test_a_shard_without_caps_is_nothing_and_no_failure(folder, capsys):
-    asked = ["--campaign", "bf16xbf16", "--softcap-range", "1:1", "--shard", "2/2"]
-    assert fuzz("right", *asked) == 0
-    assert "nothing judged: the shard holds no caps: 0 caps of 0" in capsys.readouterr().out
+def test_where_no_cap_is_judged_the_status_is_no_0(folder, capsys):
+    assert fuzz("right", "--examples", "2", "--softcap-range", "2^-80:2^-70") == 2
+    assert "nothing judged: every cap is outside the judged domain, and none broke" in capsys.readouterr().out
+    assert fuzz("right", "--campaign", "bf16xbf16", "--softcap-range", "1:1", "--shard", "2/2") == 2
+    assert "nothing judged: the shard holds no caps: " in capsys.readouterr().out
 
 
 def test_the_progress_line_says_how_far_and_how_bad():
@@ -175,3 +194,61 @@ def test_shards_of_a_campaign_judge_different_caps(folder, capsys):
         seen.append(({row["cap"] for row in made["worst"]["forward"]}, made["totals"]["caps"]))
     assert not seen[0][0] & seen[1][0]
     assert seen[0][1] + seen[1][1] == 33
+
+
+def test_a_campaign_that_is_not_complete_says_how_much_it_judged(folder, capsys):
+    asked = ["--campaign", "bf16xbf16", "--softcap-range", "1:1.25", "--examples", "5", "--report", "out"]
+    assert fuzz("right", *asked) == 0
+    printed = capsys.readouterr().out
+    assert printed.startswith(
+        "nothing found so far: not complete: planted.py:right on cpu, seed 0, bf16xbf16: 5 caps of 33"
+    )
+    assert "not complete" in (folder / "out" / "fuzz.md").read_text().splitlines()[0]
+
+
+def test_the_closing_line_names_what_it_takes_to_have_the_same_again(folder, capsys):
+    assert fuzz("right", "--examples", "2", "--seed", "7", "--shard", "2/3") == 0
+    assert "nothing found: planted.py:right on cpu, seed 7, shard 2/3: 2 caps, " in capsys.readouterr().out
+
+
+def test_an_interrupt_before_the_first_cap_leaves_no_older_report(folder, monkeypatch):
+    (folder / "out").mkdir()
+    older = json.dumps({"verdict": "nothing found", "complete": True})
+    for where in (Campaign, fuzz_command):
+        (folder / "out" / "fuzz.json").write_text(older)
+        (folder / "out" / "fuzz.md").write_text("nothing found")
+        with monkeypatch.context() as patched:
+            patched.setattr(
+                where, *(("run", _interrupted) if where is Campaign else ("resolve_device", _interrupted))
+            )
+            assert fuzz("right", "--report", "out") == 130
+        made = json.loads((folder / "out" / "fuzz.json").read_text())
+        assert (made["verdict"], made["complete"]) == ("incomplete", False)
+        assert "incomplete" in (folder / "out" / "fuzz.md").read_text()
+
+
+def _interrupted(*_: object) -> None:
+    raise KeyboardInterrupt
+
+
+def test_a_run_that_ends_without_a_word_left_an_incomplete_report(folder, monkeypatch):
+    def killed(*_: object) -> None:
+        raise SystemExit(9)
+
+    (folder / "out").mkdir()
+    (folder / "out" / "fuzz.json").write_text('{"verdict": "nothing found"}')
+    monkeypatch.setattr(Campaign, "run", killed)
+    with pytest.raises(SystemExit):
+        fuzz("right", "--report", "out")
+    assert json.loads((folder / "out" / "fuzz.json").read_text())["verdict"] == "incomplete"
+
+
+def test_progress_in_a_log_is_a_plain_line_now_and_then(capsys, monkeypatch):
+    clock = [100.0]
+    monkeypatch.setattr(fuzz_command.time, "monotonic", lambda: clock[0])
+    line = fuzz_command._Line()
+    campaign = Campaign(Subject("native"), Schedule(), Limits())
+    for now in (100.1, 109.0, 110.0, 111.0, 119.9, 120.1):
+        clock[0] = now
+        line.show(campaign)
+    assert capsys.readouterr().err == "0 caps, 0 inputs, 0/s, 0 failures\n" * 2

@@ -3,14 +3,25 @@
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 
 import pytest
 import torch
 
-from strategies.campaign import CAMPAIGN, CapRange, bf16_caps, cap_of_bits, draw, near, numbered
+from strategies.campaign import (
+    CAMPAIGN,
+    CapRange,
+    bf16_caps,
+    cap_of_bits,
+    draw,
+    near,
+    near_round,
+    numbered,
+    spread,
+)
 from strategies.caps import HIGHEST, LOWEST, Cap, as_fp32, fp32_bits
 from strategies.cases import caps, drawn
-from strategies.simplest import near_cap, simplest_cap, spell
+from strategies.simplest import near_cap, read_spelled, simplest_cap, spell
 from strategies.stratified import stratified
 
 RANGES = [
@@ -139,3 +150,47 @@ def test_the_parts_of_a_campaign_share_the_numbers_and_each_has_every_family() -
         assert sorted(n for part in parts for n in part) == list(range(40 * of))
         for part in parts:
             assert {n % len(CAMPAIGN) for n in part} == set(range(len(CAMPAIGN)))
+
+
+@pytest.mark.parametrize("size", [0, 1, 2, 3, 33, 1000])
+def test_each_beginning_of_a_spread_order_is_spread_over_all(size: int) -> None:
+    order = spread(range(size))
+    assert sorted(order) == list(range(size))
+    for length in (length for length in (4, 16, 64, 256) if length <= size):
+        ends = [-1, *sorted(order[:length]), size]
+        assert max(b - a for a, b in pairwise(ends)) <= 4 * size / length
+
+
+def test_values_that_people_use_come_first_and_then_their_neighbours() -> None:
+    everywhere = CapRange()
+    first = [near_round(everywhere, 3, number) for number in range(256)]
+    assert set(first) == {n / 2 for n in range(1, 257)}
+    later = [near_round(everywhere, 3, number) for number in range(256, 4096)]
+    assert all(abs(cap / value - 1) <= 0.0101 for cap, value in zip(later, first * 15, strict=True))
+    assert sum(47.9 <= cap <= 48.1 for cap in later) > 2
+    assert near_round(CapRange(200.0, 300.0), 3, 0) is None
+
+
+@pytest.mark.parametrize("within", RANGES, ids=str)
+def test_each_spelling_is_read_again(within: CapRange) -> None:
+    for number in range(300):
+        cap = as_fp32(draw(within, 5, number)[1])
+        assert read_spelled(spell(cap)) == cap
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [("2^-60", 2.0**-60), ("2^60", 2.0**60), ("2^10+step", 1024.0 + 2.0**-13), ("2^10-step", 1024.0 - 2.0**-14),
+     ("0x1.8p3", 12.0), ("1e-3", as_fp32(1e-3)), ("30", 30.0), ("2^-149", 2.0**-149)],
+)  # fmt: skip
+def test_how_a_cap_may_be_spelled(text: str, value: float) -> None:
+    assert read_spelled(text) == value
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["2^128", "2^999", "2^-150", "2^", "2^1.5", "3^2", "2^3step", "", " 1", "1_0", "nan", "-1", "2^0x1"],
+)
+def test_what_spells_no_cap(text: str) -> None:
+    with pytest.raises(ValueError, match=r"."):
+        read_spelled(text)
