@@ -6,9 +6,19 @@ import argparse
 from collections.abc import Callable
 from functools import partial
 
-from invariance.offered import CAMPAIGNS, DTYPES, OPERATORS, PROFILES, ROUNDINGS, SWEPT_PASSES, TIERS
+from invariance.offered import (
+    CAMPAIGNS,
+    DTYPES,
+    NARROW_LAWS,
+    OPERATORS,
+    PROFILES,
+    ROUNDINGS,
+    SWEPT_PASSES,
+    TIERS,
+)
 from invariance.usage import (
     UsageError,
+    flattened,
     read_cap,
     read_choice,
     read_dtype,
@@ -60,6 +70,18 @@ def check(parser: argparse.ArgumentParser) -> None:
     _choice(parser, "--op", OPERATORS, ", ".join(OPERATORS), default=OPERATORS[0])
     _path(parser, "--report", "DIR", "write report.json, .md and .html there")
     parser.add_argument("--json", action="store_true", help=_JSON)
+    parser.set_defaults(agree=_laws_and_dtypes)
+
+
+def _laws_and_dtypes(options: argparse.Namespace) -> None:
+    """Refuse a law that is stated for none of the dtypes asked for."""
+    given = flattened(options.dtype)
+    for name in flattened(options.law):
+        stated = NARROW_LAWS.get(name, DTYPES)
+        if given and not set(stated) & set(given):
+            raise UsageError(
+                f"--law: law {name} is stated for {', '.join(stated)}, not for {', '.join(given)}"
+            )
 
 
 def laws(parser: argparse.ArgumentParser) -> None:

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from invariance.process import in_one_line
+from invariance.signatures import by_keyword, own_cap, positional, takes_the_cap_first
 
 PASSES = ("forward", "inference", "backward")
 
@@ -168,7 +169,7 @@ def load(spec: str, device: str = "cpu") -> Candidate:
         )
     module = _import(source, spec)
     if spec == "registry":
-        factory = _by_keyword(_attribute(module, attribute, spec)("final_logit_softcap", device))
+        factory = by_keyword(_attribute(module, attribute, spec)("final_logit_softcap", device))
         return Candidate(spec, factory, "operator", spec=spec, device=device)
     return replace(_adapt(display_name(spec), module, attribute), spec=spec, device=device)
 
@@ -267,7 +268,7 @@ def _adapt(name: str, module: ModuleType, dotted: str) -> Candidate:
         and inspect.isclass(owner := _attribute(module, head, name))
         and inspect.isfunction(inspect.getattr_static(owner, method, None))
     ):
-        build = _by_keyword(owner)
+        build = by_keyword(owner)
         return Candidate(name, lambda cap: getattr(build(cap), method), "operator")
     target = _attribute(module, dotted, name)
     if not callable(target):
@@ -279,45 +280,14 @@ def _adapt(name: str, module: ModuleType, dotted: str) -> Candidate:
 
 def adapt(name: str, target: Any) -> Candidate:
     """A candidate around an object at hand: a class or factory, a function of (x, cap), or an instance."""
-    if inspect.isclass(target) or _takes_the_cap_first(target):
-        return Candidate(name, _by_keyword(target), "operator")
-    fixed = getattr(target, "softcap", getattr(target, "cap", None))
+    if inspect.isclass(target) or takes_the_cap_first(target):
+        return Candidate(name, by_keyword(target), "operator")
+    fixed = own_cap(target)
     if not inspect.isroutine(target) and isinstance(fixed, (int, float)) and not isinstance(fixed, bool):
         return Candidate(name, lambda cap: target, "instance", float(fixed))  # noqa: ARG005 - judged at its own cap
-    if _positional(target) >= 2:
+    if positional(target) >= 2:
         return Candidate(name, lambda cap: lambda x: target(x, cap), "function")
     raise CandidateNotLoadable(
         f"candidate {name!r} takes no cap: give a class or factory called as factory(softcap=c), "
         "a function called as f(x, c), or a configured object with a .softcap"
     )
-
-
-def _parameters(target: Any) -> list[inspect.Parameter] | None:
-    try:
-        return list(inspect.signature(target).parameters.values())
-    except (TypeError, ValueError):  # builtins and some torch.ops carry no signature
-        return None
-
-
-_POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-
-
-def _positional(target: Any) -> int:
-    parameters = _parameters(target)
-    if parameters is None or any(p.kind is inspect.Parameter.VAR_POSITIONAL for p in parameters):
-        return 2
-    return sum(p.kind in _POSITIONAL for p in parameters)
-
-
-def _takes_the_cap_first(target: Any) -> bool:
-    parameters = _parameters(target) or []
-    return bool(parameters) and inspect.isroutine(target) and parameters[0].name in ("softcap", "cap", "c")
-
-
-def _by_keyword(target: Any) -> Callable[[float | int], Operator]:
-    """`factory(softcap=c)`; positionally where the author calls the parameter something else."""
-    parameters = _parameters(target)
-    keyword = parameters is None or any(
-        p.name == "softcap" or p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters
-    )
-    return (lambda cap: target(softcap=cap)) if keyword else target

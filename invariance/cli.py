@@ -42,6 +42,8 @@ def main(
     """
     try:
         options = _parser().parse_args(argv)
+        if hasattr(options, "agree"):  # what two arguments have wrong together
+            options.agree(options)
         with loading():
             run = _loaded(options.command)
         return run(options)

@@ -10,3 +10,9 @@ OPERATORS = ("final_logit_softcap",)
 SWEPT_PASSES = ("forward", "backward")
 CAMPAIGNS = ("mixed", "bf16xbf16")
 TIERS = ("plan", "interpreter", "codegen", "device")
+# The laws that are not stated for all of DTYPES.
+NARROW_LAWS: dict[str, tuple[str, ...]] = {
+    "table": ("fp16", "bf16"),
+    "beyond_int32": ("bf16",),
+    "every_configuration": ("bf16", "fp32"),
+}

@@ -13,6 +13,7 @@ from math import prod
 from invariance.checkers import LAWS, Law, load_laws
 from invariance.offered import DEFAULT_CAPS, DTYPES, PROFILES
 from invariance.verdict import Cell
+from strategies.caps import TELLING
 from strategies.case import Case
 from strategies.layouts import LAYOUTS
 from strategies.shapes import NAMED, Shape, up_to
@@ -237,6 +238,12 @@ def one(frame: _Frame) -> Iterator[Case]:
     yield frame.case((4,), number=0, values="transition")
 
 
+def telling_caps(frame: _Frame) -> Iterator[Case]:
+    """Four ordinary elements at caps of the law's own: for laws about the cap, whatever was asked for."""
+    for number, cap in enumerate(TELLING):
+        yield frame.case((4,), number=number, values="transition").replace(cap=cap)
+
+
 def device(frame: _Frame) -> Iterator[Case]:
     """Small cases, many blocks, and a layout that is no plain one: for laws of an accelerator."""
     yield from small(frame)
@@ -250,5 +257,5 @@ def patterns(frame: _Frame) -> Iterator[Case]:
 
 
 FAMILIES: dict[str, Callable[[_Frame], Iterator[Case]]] = {
-    f.__name__: f for f in (general, domain, table, small, one, device, patterns)
+    f.__name__: f for f in (general, domain, table, small, one, telling_caps, device, patterns)
 }

@@ -15,7 +15,18 @@ import torch
 
 from strategies.words import scalar
 
-__all__ = ["BAD_CAPS", "CAPS", "HIGHEST", "LOWEST", "Cap", "as_fp32", "bad_numbers", "cap_text", "fp32_bits"]
+__all__ = [
+    "BAD_CAPS",
+    "CAPS",
+    "HIGHEST",
+    "LOWEST",
+    "TELLING",
+    "Cap",
+    "as_fp32",
+    "bad_numbers",
+    "cap_text",
+    "fp32_bits",
+]
 
 Cap = int | float
 
@@ -138,6 +149,10 @@ CAPS: Final[dict[str, Callable[[int, int], Cap]]] = {
     for family in (models, integers, powers_of_two, unrepresentable, neighbours, odd_last_bit, all_digits,
                    doubles, tiny, huge, log_uniform)
 }  # fmt: skip
+
+
+# No 16-bit dtype holds one of them: caps that show in the bits where they were rounded, ints too; FP32 rounds the last.
+TELLING: Final[tuple[Cap, ...]] = (17.3, 30.1, 1000.03, 23.000002, 1001, 2**24 + 1)
 
 
 def bad_numbers(seed: int) -> tuple[float, ...]:

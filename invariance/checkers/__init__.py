@@ -14,7 +14,7 @@ from torch import Tensor
 
 from invariance.candidate import PASSES, Map
 from invariance.judge import Claim
-from invariance.offered import DTYPES
+from invariance.offered import DTYPES, NARROW_LAWS
 
 SHRINKS = 200  # attempts on one failure, a few milliseconds each
 
@@ -106,7 +106,7 @@ def checker(
     judgement: str,
     *,
     passes: tuple[str, ...] = PASSES,
-    dtypes: tuple[str, ...] = DTYPES,
+    dtypes: tuple[str, ...] | None = None,
     each_cap: bool = True,
     inputs: str = "general",
     applies: Callable[[str], str | None] = every_candidate,
@@ -127,7 +127,18 @@ def checker(
             raise ValueError(f"law {name!r} states nothing: give it a docstring")
         seen = inputs == "general" if explored is None else explored
         LAWS[name] = Law(
-            name, check, judgement, passes, dtypes, each_cap, inputs, applies, device, bugs, seen, shrinks
+            name,
+            check,
+            judgement,
+            passes,
+            dtypes or NARROW_LAWS.get(name, DTYPES),
+            each_cap,
+            inputs,
+            applies,
+            device,
+            bugs,
+            seen,
+            shrinks,
         )
         return check
 

@@ -134,7 +134,6 @@ def compiled(f: Map, args: Args, pick: Pick) -> Iterator[Claim]:  # noqa: ARG001
 @checker(
     "invariance",
     passes=("inference", "backward"),
-    dtypes=("bf16",),
     each_cap=False,
     inputs="patterns",
     device=True,

@@ -19,11 +19,8 @@ from invariance.checkers.views import plain
 from invariance.judge import Claim
 from oracles.formats import cap_as_fp32
 from oracles.truth import Truth
-from strategies.caps import BAD_CAPS, bad_numbers, cap_text
+from strategies.caps import BAD_CAPS, TELLING, bad_numbers, cap_text
 from strategies.dtypes import TORCH
-
-# Caps that no 16-bit dtype holds, and ints: one that FP16 and BF16 round, and one that FP32 rounds.
-_CAPS: tuple[float | int, ...] = (17.3, 30.1, 1000.03, 23.000002, 1001, 2**24 + 1)
 
 # Sizes at which a refusal may be forgotten: none, a 0-d one, and what an early way out takes.
 _SIZES: tuple[tuple[int, ...], ...] = ((4,), (0,), (), (2, 3), (257, 3), (1025,))
@@ -32,7 +29,7 @@ _SIZES: tuple[tuple[int, ...], ...] = ((4,), (0,), (), (2, 3), (257, 3), (1025,)
 @checker(
     judgement="invariance",
     each_cap=False,
-    inputs="one",
+    inputs="telling_caps",
     applies=any_cap,
     bugs=(
         "sgl-project/sgl-kernel-xpu#491",
@@ -45,18 +42,20 @@ _SIZES: tuple[tuple[int, ...], ...] = ((4,), (0,), (), (2, 3), (257, 3), (1025,)
 )
 def cap_used(f: Map, args: Args, pick: Pick) -> Iterator[Claim]:
     """The cap that is used is the FP32 value nearest to the one given, int or float, with all its bits."""
-    device, dtype = args[0].device, args[0].dtype
-    start = pick("first", 0, len(_CAPS) - 1)
-    for cap in (*_CAPS[start:], *_CAPS[:start]):
-        x = _bend(cap_as_fp32(cap), dtype, device)
-        grads = tuple(_gradients(g.dtype, device) for g in args[1:])
-        truth = Truth.of(x, cap, *grads)
-        at = f.at(cap)
-        yield Claim(f"cap {cap_text(cap)}", got=at(x, *grads), want=truth, within="ulp")
-        if not grads:
-            far = torch.copysign(torch.full_like(x, torch.inf), x)
-            truth = Truth.of(far, cap)
-            yield settled_value(f"cap {cap_text(cap)}, saturated", at(far), truth)
+    yield from _used(f, args, f"cap {cap_text(f.cap)}")
+    others = [cap for cap in TELLING if cap != f.cap]
+    other = others[pick("other", 0, len(others) - 1)]
+    yield from _used(f.at(other), args, f"cap {cap_text(other)}, built after cap {cap_text(f.cap)}")
+
+
+def _used(f: Map, args: Args, label: str) -> Iterator[Claim]:
+    """The claims that the map uses its cap: where y bends, and where it is the cap."""
+    x = _bend(cap_as_fp32(f.cap), args[0].dtype, args[0].device)
+    grads = tuple(_gradients(g.dtype, g.device) for g in args[1:])
+    yield Claim(label, got=f(x, *grads), want=Truth.of(x, f.cap, *grads), within="ulp")
+    if not grads:
+        far = torch.copysign(torch.full_like(x, torch.inf), x)
+        yield settled_value(f"{label}, saturated", f(far), Truth.of(far, f.cap))
 
 
 def _bend(cap: float, dtype: torch.dtype, device: torch.device) -> Tensor:

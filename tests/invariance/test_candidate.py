@@ -15,6 +15,8 @@ from invariance.candidate import (
 )
 
 KERNELS = """
+from functools import lru_cache, partial
+
 import torch
 
 class Op:
@@ -31,6 +33,18 @@ def function(x, cap):
 def factory(softcap=30.0):
     return Op(softcap)
 
+def made(softcap, mode):
+    return Op(softcap)
+
+class Factory:
+    def __call__(self, softcap):
+        return Op(softcap)
+
+partial_factory = partial(made, mode="fast")
+partial_class = partial(Op)
+cached_factory = lru_cache(factory)
+object_factory = Factory()
+partial_function = partial(function, cap=17.0)
 instance = Op(17.0)
 number = 3
 
@@ -62,6 +76,11 @@ X = torch.tensor([-40.0, -1.0, 0.5, 100.0])
         ("factory", "operator"),
         ("Positional", "operator"),
         ("function", "function"),
+        ("partial_factory", "operator"),
+        ("partial_class", "operator"),
+        ("cached_factory", "operator"),
+        ("object_factory", "operator"),
+        ("partial_function", "instance"),
         ("instance", "instance"),
     ],
 )

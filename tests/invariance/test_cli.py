@@ -12,6 +12,7 @@ import pytest
 
 from invariance import offered
 from invariance.arguments import COMMANDS
+from invariance.checkers import load_laws
 from invariance.cli import main
 from strategies.case import Case
 from strategies.dtypes import DTYPES
@@ -229,6 +230,20 @@ def test_a_law_asked_for_by_name_that_says_nothing_here_is_refused(folder, capsy
     assert "law table is stated for fp16, bf16, not for fp32" in capsys.readouterr().err
     assert main(["check", "--candidate", "good.py:softcap", "--law", "graph_replay", "--device", "cpu"]) == 2
     assert "needs an accelerator" in capsys.readouterr().err
+
+
+def test_what_is_known_of_laws_without_torch_is_what_they_state():
+    narrow = {name: law.dtypes for name, law in load_laws().items() if law.dtypes != offered.DTYPES}
+    assert narrow == offered.NARROW_LAWS
+
+
+def test_a_law_and_a_dtype_that_do_not_agree_are_refused_before_torch_is_there():
+    code = (
+        "import sys; from invariance.cli import main; "
+        "status = main(['check', '--law', 'table', '--dtype', 'fp32']); print(status, 'torch' in sys.modules)"
+    )
+    run = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert run.stdout.split() == ["2", "False"]
 
 
 @pytest.mark.parametrize("dtype", ["fp16", "bf16", "fp32"])
