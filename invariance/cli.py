@@ -11,15 +11,17 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from importlib import metadata
 from typing import NoReturn
 
 from invariance.arguments import COMMANDS
 from invariance.server import start_server
-from invariance.usage import UsageError
+from invariance.usage import UsageError, abandoned
 
 DESCRIPTION = "Judge softcap kernels: accuracy and invariance, forward and gradient."
 CHILDLESS = ("laws", "merge")
+REPORTS = {"fuzz": "fuzz"}  # of commands that say in their report that they were interrupted: the stem of its files
 
 
 class Parser(argparse.ArgumentParser):
@@ -34,17 +36,18 @@ class Parser(argparse.ArgumentParser):
 
 
 def main(
-    argv: Sequence[str] | None = None, loading: Callable[[], AbstractContextManager[object]] = nullcontext
+    argv: Sequence[str] | None = None,
+    loading: Callable[[Callable[[], None]], AbstractContextManager[object]] = nullcontext,
 ) -> int:
     """Run one command. Exit status: 0 all asked for passes, 1 a law failed, 2 bad request, 130 interrupted.
 
-    loading: entered while the command's module is imported.
+    loading: entered while the command's module is imported; given what has to be done if that is interrupted.
     """
     try:
         options = _parser().parse_args(argv)
         if hasattr(options, "agree"):  # what two arguments have wrong together
             options.agree(options)
-        with loading():
+        with loading(partial(_abandon, options)):
             run = _loaded(options.command)
         return run(options)
     except UsageError as error:
@@ -56,6 +59,12 @@ def main(
     except KeyboardInterrupt:
         print("softcap-verify: interrupted", file=sys.stderr)
         return 130
+
+
+def _abandon(options: argparse.Namespace) -> None:
+    """An interrupt before a command's own code runs: a report of an older run must not pass for this one's."""
+    if options.command in REPORTS:
+        abandoned(options.report, REPORTS[options.command])
 
 
 def _parser() -> Parser:

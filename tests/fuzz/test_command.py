@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import shlex
 import shutil
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
@@ -252,3 +254,19 @@ def test_progress_in_a_log_is_a_plain_line_now_and_then(capsys, monkeypatch):
         clock[0] = now
         line.show(campaign)
     assert capsys.readouterr().err == "0 caps, 0 inputs, 0/s, 0 failures\n" * 2
+
+
+def test_an_interrupt_of_the_imports_leaves_no_older_report(folder):
+    def interrupted(last: Callable[[], None]) -> AbstractContextManager[object]:
+        last()
+        raise KeyboardInterrupt
+
+    (folder / "out").mkdir()
+    assert main(["fuzz", "--report", "out"], loading=interrupted) == 130
+    assert list((folder / "out").iterdir()) == []
+    (folder / "out" / "fuzz.json").write_text('{"verdict": "nothing found"}')
+    assert main(["fuzz", "--report", "out"], loading=interrupted) == 130
+    assert json.loads((folder / "out" / "fuzz.json").read_text()) == {
+        "verdict": "incomplete",
+        "complete": False,
+    }
