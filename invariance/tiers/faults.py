@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-MOST_PROGRAMS = 6_000  # a cell: half a millisecond each on an idle core, where a cell has 60 s
+MOST_PROGRAMS = 8_000  # a cell: half a millisecond each on an idle core, where a cell has 60 s
 
 MOST_CONFIGURATIONS = 16  # of an autotuned kernel; each costs a law a call
 

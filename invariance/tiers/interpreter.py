@@ -20,7 +20,6 @@ from typing import Any
 
 import numpy as np
 import torch
-import triton.language as tl
 import triton.runtime.interpreter as triton_interpreter
 import triton.runtime.jit as triton_jit
 from torch import Tensor
@@ -29,7 +28,7 @@ from triton.runtime.autotuner import Autotuner
 from invariance.tiers.addresses import check_accesses
 from invariance.tiers.far import Far, virtual_tensor
 from invariance.tiers.faults import OutOfBounds
-from invariance.tiers.launching import Launch, Session, execute, rewrite
+from invariance.tiers.launching import Launch, Session, execute, patch_builtin
 from invariance.tiers.orders import ORDERS, only
 from invariance.tiers.patches import PatchError, Patches
 from invariance.tiers.repairs import SUBSTITUTIONS, repair
@@ -189,13 +188,7 @@ def _intercept(patches: Patches, session: Session) -> None:
 
     def call(kernel: Any, *args: Any, **kwargs: Any) -> Any:
         kwargs = {name: value for name, value in kwargs.items() if name not in ("_semantic", "_generator")}
-        function = rewrite(kernel, session)
-        scope = triton_interpreter._patch_lang(function)
-        scope.set_attr(tl, "range", session.loop)
-        try:
-            return function(*args, **kwargs)
-        finally:
-            scope.restore()
+        return session.function(kernel)(*args, **kwargs)
 
     def run_one(tuner: Any, *args: Any, **kwargs: Any) -> Any:
         tuner.nargs = dict(zip(tuner.arg_names, args, strict=False))
@@ -210,6 +203,7 @@ def _intercept(patches: Patches, session: Session) -> None:
     patches.set(triton_jit.JITFunction, "run", run)
     patches.set(triton_jit.JITFunction, "__call__", call)
     patches.set(Autotuner, "run", run_one)
+    patches.set(triton_interpreter, "_patch_builtin", patch_builtin)
 
 
 def _pretend_gpu(patches: Patches) -> None:
