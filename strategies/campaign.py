@@ -184,11 +184,18 @@ def spread(items: Sequence[Item]) -> list[Item]:
     return [items[n] for n in order]
 
 
-ROUND_VALUES: Final = [float(n) for n in spread(range(1, 129))] + [n + 0.5 for n in spread(range(128))]
+def _figures(halves: int) -> tuple[bool, float]:
+    """How round a number of halves is: whole, and its significant digits, binary or decimal, whichever say less."""
+    binary = (halves // (halves & -halves)).bit_length()
+    decimal = len(f"{5 * halves}".strip("0")) * math.log2(10)
+    return halves % 2 == 1, min(binary, decimal)
+
+
+ROUND_VALUES: Final = [halves / 2 for halves in sorted(spread(range(1, 257)), key=_figures)]
 
 
 def near_round(within: CapRange, seed: int, number: int) -> Cap | None:
-    """Integers and halves to 128, which people use, each once; then any number within 1% of one of them.
+    """Integers and halves to 128, which people use, each once, the roundest first; then any within 1% of one of them.
 
     Breaks a table or a branch for an interval of everyday caps. None where the value is outside the range.
     """

@@ -25,7 +25,7 @@ class Finding:
 
     kind: wrong, UNSTEADY, or how the candidate failed to give a result. variations: simple changes of the cap, and
     whether they fail too. seen_at: the caps at which it was met. spec: the candidate as it was asked for, where that is
-    more than its name. timeout: seconds after which it was said to hang.
+    more than its name. timeout: seconds after which it was said to hang. attempts: how often a replay tries it.
     """
 
     verdict: Verdict
@@ -39,6 +39,7 @@ class Finding:
     spec: str = ""
     kind: str = WRONG
     timeout: float | None = None
+    attempts: int = 1
 
     @property
     def cause(self) -> tuple[object, ...]:
@@ -48,7 +49,7 @@ class Finding:
             return (self.kind,)
         if self.kind in (RAISED, REFUSED):
             broken = self.verdict.mismatch
-            return cell.pass_, self.kind, told(broken.got if broken is not None else self.verdict.reason)
+            return self.kind, told(broken.got if broken is not None else self.verdict.reason)
         return cell.law, cell.pass_, self.kind, len(self.history), self.asked.form
 
     def same(self, other: Finding) -> bool:
@@ -83,8 +84,8 @@ class Finding:
         record["case"] = json.loads(self.verdict.case or "{}")
         if self.expected is not None:
             record |= {"expected": list(self.expected), "out_dtype": self.out_dtype}
-        if self.kind == UNSTEADY:
-            record["attempts"] = ATTEMPTS
+        if self.attempts > 1:
+            record["attempts"] = self.attempts
         if self.timeout is not None:
             record["timeout"] = self.timeout
         return record

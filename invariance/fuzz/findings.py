@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -23,6 +24,7 @@ from strategies.simplest import near_cap
 
 CAPS_AFTER_HISTORY = 12
 CAPS_THAT_KILL = 16
+SEARCHED = 15.0  # seconds in which a history is made short, and as many to find one at all
 REPEAT = "repeat"
 GOOD_CAP = "at a cap that is finite and positive as FP32"
 FLAKY = "seen once, and not again in a fresh process, with or without the caps before it"
@@ -62,8 +64,13 @@ class Explainer:
         same = next((f for f in known if self._comes_after_the_history_of(f, broken)), None)
         if same is not None:
             return same
-        history = needed(lambda tail: self._again(broken, tail) is not None, broken.before)
+        history = needed(self._fails_after(broken), broken.before)
         return self._unrepeated(broken) if history is None else self._stateful(broken, history)
+
+    def _fails_after(self, broken: Broken) -> Callable[[tuple[Asked, ...]], bool]:
+        """Whether it comes after a history; no more attempts after a while."""
+        end = time.monotonic() + SEARCHED
+        return lambda history: time.monotonic() < end and self._again(broken, history) is not None
 
     def _comes_after_the_history_of(self, known: Finding, broken: Broken) -> bool:
         cell = known.verdict.cell
@@ -106,7 +113,7 @@ class Explainer:
     def _stateful(self, broken: Broken, history: tuple[Asked, ...]) -> Finding:
         """A short history, and a simpler cap that fails after it: in the history too where it stands there."""
         broken = replace(broken, before=())
-        history = fewer(lambda shorter: self._again(broken, shorter) is not None, history, broken.asked)
+        history = fewer(self._fails_after(broken), history, broken.asked)
         form, best = broken.asked.form, [(broken.asked, history)]
 
         def fails(cap: Cap) -> bool:
@@ -140,12 +147,13 @@ class Explainer:
         """The one element alone, or where that is not enough all of them."""
         reason = seen.reason or "wrong in a call of a whole grid, and right in the same elements alone"
         found = Finding(
-            self._verdict(broken, case_of(broken, seen), reason),
+            self._verdict(broken, wide_case(broken, seen.asked), reason),
             seen.asked,
             history,
             variations=seen.variations,
             seen_at=(str(broken.asked),),
             kind=broken.kind,
+            attempts=ATTEMPTS if broken.kind == UNSTEADY else 1,
         )
         for case in (case_of(broken, seen), wide_case(broken, seen.asked)):
             judged = self._line(broken, case, history, seen.asked)
@@ -156,6 +164,8 @@ class Explainer:
                     verdict = replace(verdict, mismatch=refused)
                 expected = None if right is None else tuple(right)
                 return replace(found, verdict=verdict, expected=expected, out_dtype=dtype)
+        if broken.kind != UNSTEADY and self._again(replace(broken, asked=seen.asked), history) is None:
+            return self._unrepeated(broken)
         return found
 
     def _line(
@@ -190,17 +200,22 @@ class Explainer:
 
     def unexplained(self, broken: Broken) -> Finding:
         """As it was met, nothing made small: the explanation was interrupted."""
-        note = broken.reason or f"{broken.wrong} of {broken.total} elements"
-        return self._as_met(broken, f"{note}; interrupted before it was looked at again", broken.kind)
+        return self._as_met(broken, "interrupted before it was looked at again")
 
     def _unrepeated(self, broken: Broken) -> Finding:
-        note = broken.reason or f"{broken.wrong} of {broken.total} elements"
-        found = self._as_met(broken, f"{note}: {FLAKY}", UNSTEADY if broken.kind == WRONG else broken.kind)
-        return replace(found, history=broken.before[-16:])
+        found = self._as_met(broken, FLAKY)
+        return replace(found, kind=UNSTEADY if broken.kind == WRONG else broken.kind, attempts=ATTEMPTS)
 
-    def _as_met(self, broken: Broken, reason: str, kind: str) -> Finding:
-        verdict = self._verdict(replace(broken, kind=kind), wide_case(broken, broken.asked), reason)
-        return Finding(verdict, broken.asked, seen_at=(str(broken.asked),), spec=self.subject.spec, kind=kind)
+    def _as_met(self, broken: Broken, note: str) -> Finding:
+        verdict = self._verdict(broken, wide_case(broken, broken.asked), broken.reason)
+        what = broken.reason or f"{broken.wrong} of {broken.total} elements"
+        return Finding(
+            replace(verdict, reason=f"{what}: {note}"),
+            broken.asked,
+            seen_at=(str(broken.asked),),
+            spec=self.subject.spec,
+            kind=broken.kind,
+        )
 
     # --- what kills ---------------------------------------------------------------------------------------------------
 

@@ -73,7 +73,9 @@ class Broken:
     @property
     def cause(self) -> tuple[str, ...]:
         """What failures that are likely to be one have in common."""
-        return self.law, self.pass_, self.kind, told(self.reason)
+        if self.kind in (RAISED, REFUSED):
+            return self.kind, told(self.reason)
+        return self.law, self.pass_, self.kind
 
     def is_of(self, error: Raised) -> bool:
         """Whether this is the same kind of exception, from the same place."""

@@ -165,6 +165,7 @@ def test_values_that_people_use_come_first_and_then_their_neighbours() -> None:
     everywhere = CapRange()
     first = [near_round(everywhere, 3, number) for number in range(256)]
     assert set(first) == {n / 2 for n in range(1, 257)}
+    assert {1.0, 16.0, 20.0, 30.0, 48.0, 50.0, 100.0} <= set(first[:40])
     later = [near_round(everywhere, 3, number) for number in range(256, 4096)]
     assert all(abs(cap / value - 1) <= 0.0101 for cap, value in zip(later, first * 15, strict=True))
     assert sum(47.9 <= cap <= 48.1 for cap in later) > 2
