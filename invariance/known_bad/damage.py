@@ -52,6 +52,7 @@ def gaps_overwritten(softcap: float) -> Kernel:
     must={
         "batch",
         "checkpointing",
+        "first_call",
         "guard_bands",
         "inputs_unmodified",
         "interleaved_caps",

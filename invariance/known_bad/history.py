@@ -123,6 +123,7 @@ def unwritten_tail(softcap: float) -> Kernel:
         "memory_released",
         "process_state",
     },
+    may={"result_form"},
 )
 def ring_of_outputs(softcap: float) -> Kernel:
     """32 output buffers a shape, in turn: the 32nd call after it overwrites a result."""

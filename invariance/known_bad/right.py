@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import warnings
 from typing import Any, cast
 
 import torch
@@ -219,3 +221,23 @@ def nearly_six_ulp(softcap: float) -> Kernel:
 def negated_views(softcap: float) -> Kernel:
     """Only the absolute value is computed; the sign is put back."""
     return Kernel(softcap, lambda x, c: torch.copysign(capped(x.abs(), c), x.float()))
+
+
+_caps: dict[tuple[object, ...], Tensor] = {}
+
+
+def _prepared(c: float, device: torch.device) -> Tensor:
+    """The cap as a tensor; the first one in a process also does what the import of a compiler does."""
+    if not _caps:
+        os.environ.setdefault("SOFTCAP_CACHE_DIR", "cache")
+        warnings.filterwarnings("ignore", message="a note of the compiler")
+    key = c, device
+    if key not in _caps:
+        _caps[key] = torch.tensor(c, dtype=torch.float32, device=device)
+    return _caps[key]
+
+
+@good()
+def prepared_at_the_first_call(softcap: float) -> Kernel:
+    """What a compiler needs is set up in the first call of a process, and the cap is kept as a tensor."""
+    return Kernel(softcap, lambda x, c: capped(x, float(_prepared(c, torch.device("cpu")))))

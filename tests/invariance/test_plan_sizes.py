@@ -1,4 +1,4 @@
-"""Which sizes the plan has: those of models too, each in one law and at one cap."""
+"""Which sizes and caps the plan has: those of models too, in one law and at one cap; caps of a law's own."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from math import prod
 import pytest
 
 from invariance.plan import LEAST, Settings, cases, cells
+from strategies.caps import TELLING
 from strategies.shapes import NAMED
 
 
@@ -29,3 +30,9 @@ def test_the_thorough_profile_takes_every_named_size() -> None:
 
 def test_the_interpreter_is_spared() -> None:
     assert max(map(prod, sizes(LEAST, "splitting")[0])) < 1 << 16
+
+
+def test_a_case_of_the_law_about_caps_has_the_cap_that_is_judged() -> None:
+    settings = Settings(caps=(20.0, 30.0), dtypes=("bf16",), laws=("cap_used",))
+    for cell in cells("it", settings):
+        assert tuple(case.cap for case in cases(cell, settings)) == TELLING
