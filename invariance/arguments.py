@@ -194,14 +194,9 @@ def compare(parser: argparse.ArgumentParser) -> None:
 
 def mutants(parser: argparse.ArgumentParser) -> None:
     """The suite against its own catalogue."""
-    tiers = (*TIERS, "all")
-    _choice(
-        parser,
-        "--tier",
-        tiers,
-        f"{', '.join(TIERS)} or all: every one that this machine has (default: all)",
-        default="all",
-    )
+    read = partial(read_choice, "--tier", (*TIERS, "all"))
+    help_ = f"one or several of {', '.join(TIERS)}, or all: every one that this machine has (default: all)"
+    _several(parser, "--tier", "TIER", help_, read)
     _path(parser, "--report", "DIR", "write mutants.json and mutants.md there")
     parser.add_argument("--json", action="store_true", help=_JSON)
     _whole(parser, "--jobs", "N", "kernels judged at a time (default: cores)", 1)

@@ -9,6 +9,7 @@ import re
 import struct
 import sys
 import tempfile
+import time
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TypeVar
@@ -147,7 +148,30 @@ def abandoned(folder: Path | None, stem: str) -> None:
 
 
 def progress(done: int, total: int, what: str) -> None:
-    """One line, rewritten in place, on a terminal only."""
+    """One line, rewritten in place on a terminal; else a line of its own every ten seconds, for a log."""
+    line = f"{done}/{total} {what[:100]}"
     if sys.stderr.isatty():
         end = "\n" if done >= total else ""
-        print(f"\r\x1b[2K{done}/{total} {what[:100]}", end=end, file=sys.stderr, flush=True)
+        print(f"\r\x1b[2K{line}", end=end, file=sys.stderr, flush=True)
+    elif _PACE.due(first=done <= 1):
+        print(line, file=sys.stderr, flush=True)
+
+
+class _Pace:
+    """When a line was printed last."""
+
+    every = 10.0  # seconds
+
+    def __init__(self) -> None:
+        self.last = time.monotonic()
+
+    def due(self, *, first: bool) -> bool:
+        """Whether it is time for another one; a command's first news starts the clock."""
+        now = time.monotonic()
+        due = not first and now - self.last >= self.every
+        if first or due:
+            self.last = now
+        return due
+
+
+_PACE = _Pace()

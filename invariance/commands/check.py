@@ -13,7 +13,7 @@ from invariance.plan import Settings, laws
 from invariance.report.model import Report
 from invariance.report.text import render
 from invariance.session import Session
-from invariance.usage import UsageError, flattened, progress, writable
+from invariance.usage import UsageError, flattened, possible, progress
 
 
 def run(options: argparse.Namespace) -> int:
@@ -51,7 +51,7 @@ def read(options: argparse.Namespace) -> Session:
         laws(settings)
     except ValueError as error:
         raise UsageError(f"--law: {error}") from error
-    writable(options.report)
+    possible(options.report)
     cores = os.cpu_count() or 1
     return Session(
         settings,

@@ -15,14 +15,14 @@ from invariance.known_bad.entry import Entry, load_catalogue
 from invariance.known_bad.here import reason_not_here
 from invariance.known_bad.matrix import Row, judge_all
 from invariance.offered import TIERS
-from invariance.usage import UsageError, progress, writable
+from invariance.usage import UsageError, flattened, possible, progress
 
 
 def run(options: argparse.Namespace) -> int:
     """Judge, report; 0 when everything that could be judged here was judged right, 1 when not, 130 interrupted."""
     seed, jobs = options.seed, options.jobs or os.cpu_count() or 1
-    asked = _tiers(options.tier)
-    writable(options.report)
+    asked = _tiers(flattened(options.tier))
+    possible(options.report)
     rows = _judged(list(load_catalogue().values()), asked, jobs, seed)
     device = environment.resolve_device("auto")
     data = report.as_json(rows, environment.describe(device, seed, {}), seed)
@@ -72,9 +72,11 @@ def _why_not(entry: Entry, asked: tuple[str, ...]) -> str:
     return report.INTERRUPTED if entry.tier in asked else "the tier was not asked for"
 
 
-def _tiers(asked: str) -> tuple[str, ...]:
-    if asked == "all":
+def _tiers(asked: list[str]) -> tuple[str, ...]:
+    """Those asked for, in the house's order; all of them unless some are named."""
+    if not asked or "all" in asked:
         return TIERS
-    if (reason := reason_not_here(asked)) is not None:
-        raise UsageError(f"--tier {asked} cannot be judged here: {reason}")
-    return (asked,)
+    for tier in asked:
+        if (reason := reason_not_here(tier)) is not None:
+            raise UsageError(f"--tier {tier} cannot be judged here: {reason}")
+    return tuple(tier for tier in TIERS if tier in asked)

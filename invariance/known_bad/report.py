@@ -14,6 +14,7 @@ from invariance.offered import TIERS
 
 SCHEMA_VERSION = 1
 INTERRUPTED = "interrupted before it"
+NOT_RUN = "not run: "  # how such an outcome begins
 
 
 def as_json(rows: Sequence[Row], environment: dict[str, Any], seed: int) -> dict[str, Any]:
@@ -69,7 +70,7 @@ def _kernel(row: Row) -> dict[str, Any]:
 def outcome(row: Row) -> str:
     """In a word or two."""
     if row.not_run is not None:
-        return f"not run: {row.not_run}"
+        return f"{NOT_RUN}{row.not_run}"
     if row.entry.wrong:
         return "killed" if row.killed else "survived"
     return "false alarm" if row.false_alarm else "passed"
@@ -101,6 +102,7 @@ def markdown(data: dict[str, Any]) -> str:
     kernels = [
         (k["name"], k["tier"], _cited(k["bugs"]), k["outcome"], ", ".join(k["failed"]), k["states"])
         for k in data["kernels"]
+        if not k["outcome"].startswith(NOT_RUN)
     ]
     return "\n".join([
         "# Kill matrix", "", data["summary"] if data["complete"] else f"Interrupted: {data['summary']}", "",
@@ -108,7 +110,19 @@ def markdown(data: dict[str, Any]) -> str:
         "## Laws", "", "Which kernels each law killed, by tier.", "", *_table(("law", "tier", "kernels"), laws), "",
         "## Kernels", "",
         *_table(("kernel", "tier", "BUGS.md", "outcome", "laws that failed", "what it does"), kernels), "",
+        *_not_run(data["kernels"]),
     ])  # fmt: skip
+
+
+def _not_run(kernels: list[dict[str, Any]]) -> list[str]:
+    """The kernels that were not judged, a row for each tier and reason."""
+    groups: dict[tuple[str, str], list[str]] = {}
+    for kernel in kernels:
+        if kernel["outcome"].startswith(NOT_RUN):
+            reason = kernel["outcome"].removeprefix(NOT_RUN)
+            groups.setdefault((kernel["tier"], reason), []).append(kernel["name"])
+    rows = [(tier, reason, len(names), ", ".join(names)) for (tier, reason), names in groups.items()]
+    return ["## Not run", "", *_table(("tier", "why", "how many", "kernels"), rows), ""] if rows else []
 
 
 def _cited(bugs: list[int]) -> str:

@@ -7,16 +7,14 @@ division, for one, can be a right choice there.
 from __future__ import annotations
 
 import atexit
-import contextlib
 import os
 import re
 import subprocess
-import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import torch
 import triton
@@ -24,6 +22,8 @@ from triton import knobs
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource, make_backend
 from triton.runtime.jit import create_function_from_signature
+
+from invariance.tiers.complaints import read, standard_error, why
 
 TARGETS: Mapping[str, GPUTarget] = {
     "sm_80": GPUTarget("cuda", 80, 32),
@@ -42,8 +42,6 @@ LENGTHS = (1, 15, 16, 1024, 1025, 2**31 - 1, 2**31, 2**40)
 
 AS_LAUNCHED: Mapping[str, Mapping[str, Any]] = {"cuda": {}, "hip": {"reciprocal": None}}
 """Arguments of the house's kernels that are constants at the launch, by backend: on HIP they divide by the cap."""
-
-_SAID = 300  # characters kept of what a compiler says: the last ones, where the reason stands
 
 _TORCH = {"fp16": torch.float16, "bf16": torch.bfloat16, "fp32": torch.float32}
 
@@ -161,53 +159,16 @@ def compiled(
     source = ASTSource(fn=kernel, signature=dict(signature), constexprs=constants, attrs=aligned)
     with knobs.cache.scope():
         knobs.cache.dir = _cache()
-        with _standard_error() as file:
+        with standard_error() as file:
             try:
                 asm = triton.compile(source, target=gpu, options=options).asm
             except Exception as error:
-                words = [_in_one_line(f"{type(error).__name__}: {_root(error)}"), _read(file)]
+                words = [why(error), read(file)]
                 raise DoesNotCompile("; the compiler said: ".join(filter(None, words))) from error
-            said = _read(file)
+            said = read(file)
     if said.startswith("error:"):  # LLVM goes on after an error, with code that is none
         raise DoesNotCompile(said)
     return asm, said
-
-
-@contextlib.contextmanager
-def _standard_error() -> Iterator[BinaryIO]:
-    """A file that takes the process's standard error: LLVM writes to the descriptor, past sys.stderr."""
-    sys.stderr.flush()
-    kept = os.dup(2)
-    try:
-        with tempfile.TemporaryFile() as file:
-            os.dup2(file.fileno(), 2)
-            try:
-                yield file
-            finally:
-                sys.stderr.flush()
-                os.dup2(kept, 2)
-    finally:
-        os.close(kept)
-
-
-def _read(file: BinaryIO) -> str:
-    """What the file holds, in one line."""
-    sys.stderr.flush()
-    file.seek(0)
-    return _in_one_line(file.read().decode("utf-8", "replace"))
-
-
-def _root(error: BaseException) -> str:
-    """The error that an error goes back to: Triton wraps one for each function that calls another."""
-    while error.__cause__ is not None:
-        error = error.__cause__
-    return str(error)
-
-
-def _in_one_line(text: str) -> str:
-    """The different lines of a text, in order: LLVM says a thing once a function."""
-    lines = dict.fromkeys(line.strip() for line in text.splitlines())
-    return " / ".join(line for line in lines if line.strip("^ "))[-_SAID:]
 
 
 _directory: tempfile.TemporaryDirectory[str] | None = None

@@ -351,3 +351,11 @@ def test_what_is_no_exception_stands_in_the_report_and_not_on_the_terminal(folde
     assert {failure["reason"] for failure in failures} == {"SystemExit: enough of this"}
     assert "Traceback" not in printed.err
     assert all(Case.loads(json.dumps(failure["case"])).numel <= 9 for failure in failures)
+
+
+def test_no_folder_is_made_for_a_candidate_that_is_not_there(tmp_path, capsys):
+    """A report's folder comes with the report."""
+    folder = tmp_path / "report"
+    assert main(["check", "--candidate", "no_such_module:Op", "--report", str(folder)]) == 2
+    assert "no_such_module" in capsys.readouterr().err
+    assert not folder.exists()

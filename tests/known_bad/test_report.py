@@ -65,7 +65,7 @@ def test_the_markdown_holds_every_kernel_and_tier() -> None:
     for words in (
         "| killed | plan |",
         "| survived |",
-        "| not run: no device |",
+        "| device | no device | 1 | not_run |",
         "| device | 0 | 1 | 0 | 0 | no device |",
     ):
         assert words in page
@@ -121,6 +121,14 @@ def test_a_mistake_is_one_line(
 ) -> None:
     assert cli.main(["mutants", *arguments]) == 2
     assert said in capsys.readouterr().err
+
+
+def test_several_tiers_may_be_asked_for(small: list[Row], capsys: pytest.CaptureFixture[str]) -> None:
+    small[:] = [KILLED, NOT_RUN, PASSED]
+    assert cli.main(["mutants", "--tier", "interpreter", "codegen", "--tier", "plan"]) == 0
+    out = capsys.readouterr().out
+    assert "plan: killed 1 of 1" in out
+    assert "device: 1 kernels not run: the tier was not asked for" in out
 
 
 def test_an_interrupt_reports_what_was_judged(
