@@ -16,7 +16,7 @@ from invariance.checkers import load_laws
 from invariance.checkers.calls import three_caps
 from invariance.fuzz.asked import Asked
 from invariance.fuzz.grid import Grid
-from invariance.fuzz.scan import CONSTRUCTOR, Part, during
+from invariance.fuzz.scan import CONSTRUCTOR, LEAVES, Part, during
 from invariance.judge import judge
 from strategies.caps import as_fp32, fp32_bits
 from strategies.dtypes import TORCH, to_bits
@@ -55,7 +55,7 @@ def alive(
                 args = (*args, torch.ones_like(grid.both, dtype=f.out_dtype(grid.tensor_dtype, device)))
             try:
                 found = judge(law.check(f, args, lambda _name, low, _high: low))
-            except (CandidateRaised, SystemExit):
+            except (CandidateRaised, *LEAVES):
                 if _each_runs(f, args):
                     raise
                 return  # at some cap alone too, whose own turn it is to tell
@@ -72,7 +72,7 @@ def _each_runs(f: Map, args: tuple[torch.Tensor, ...]) -> bool:
     try:
         for cap in three_caps(f.cap):
             f.at(cap)(*args)
-    except (CandidateRaised, SystemExit):
+    except (CandidateRaised, *LEAVES):
         return False
     return True
 

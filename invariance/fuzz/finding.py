@@ -106,7 +106,8 @@ class Finding:
             LATE: f" · {cell.dtype}",
         }
         if self.kind not in words:
-            return str(self.verdict).partition("\n")[0]
+            status, _, law = str(self.verdict).partition("\n")[0].partition(" ")
+            return f"{status} {UNSTEADY} · {law}" if self.kind == UNSTEADY else f"{status} {law}"
         return f"{self.verdict.status.upper()} {self.kind}{words[self.kind]} · cap {self.asked} · {cell.candidate}"
 
     def __str__(self) -> str:

@@ -18,7 +18,7 @@ from invariance.checkers.accuracy import outside_judged_domain, unfit
 from invariance.fuzz.again import exercise
 from invariance.fuzz.asked import Asked
 from invariance.fuzz.rounds import Subject, candidate_of
-from invariance.fuzz.scan import LAW
+from invariance.fuzz.scan import LAW, LEAVES
 from invariance.judge import Claim, Judgement, Mismatch
 from invariance.run import Trial, arguments
 from invariance.verdict import FAIL, NOT_APPLICABLE, PASS, RAISED, Cell, Verdict
@@ -85,7 +85,7 @@ def _judged(trial: Trial, case: Case) -> tuple[Judgement, str | None]:
     """As the trial judges; a candidate that leaves the interpreter raised."""
     try:
         return trial.judge(case)
-    except (SystemExit, KeyboardInterrupt) as error:
+    except LEAVES as error:
         raised = Mismatch(RAISED, "instead of returning", got=process.in_one_line(error), want="a result")
         return Judgement(elements=1, mismatch=raised), None
 
@@ -130,7 +130,7 @@ def _right(
     try:
         args = arguments(candidate.map(case.cap, pass_), case, device)
         y_dtype = candidate.map(case.cap, pass_).out_dtype(TORCH[case.dtype], device)
-    except (CandidateRaised, SystemExit):
+    except (CandidateRaised, *LEAVES):
         return None, None
     dtype = TORCH[out_dtype or (case.dtype if pass_ == "backward" else name(y_dtype))]
     bits = to_bits(Truth.of(args[0], case.cap, *args[1:]).rounded(dtype))

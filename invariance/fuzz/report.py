@@ -185,7 +185,8 @@ def _what(report: dict[str, Any]) -> str:
     number, of = settings["shard"]
     shard = "" if of == 1 else f", shard {number}/{of}"
     kind = "" if report["campaign"] == "mixed" else f", {report['campaign']}"
-    return f"{report['candidate']} on {settings['device']}, seed {settings['seed']}{shard}{kind}"
+    forward = "" if "backward" in settings["passes"] else ", forward only: it has no gradient"
+    return f"{report['candidate']} on {settings['device']}, seed {settings['seed']}{shard}{kind}{forward}"
 
 
 def _worst_tables(report: dict[str, Any]) -> str:

@@ -31,6 +31,10 @@ from oracles.ulp import spacing
 DOUBTFUL = 256  # elements asked of the exact oracle where the law is broken anyway
 LAW, MODE_LAW = "exact_value", "grad_mode"
 CONSTRUCTOR = "constructor"
+LEAVES = (
+    SystemExit,
+    KeyboardInterrupt,
+)  # no Exception; a child ignores SIGINT: the latter is the candidate's own
 
 
 class Raised(CandidateRaised):
@@ -50,10 +54,7 @@ def during(stage: str) -> Iterator[None]:
         raise
     except CandidateRaised as error:
         raise Raised(str(error), stage) from error
-    except (
-        SystemExit,
-        KeyboardInterrupt,
-    ) as error:  # a child ignores SIGINT: the latter is the candidate's own
+    except LEAVES as error:
         raise Raised(in_one_line(error), stage) from error
 
 

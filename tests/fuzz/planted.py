@@ -6,6 +6,7 @@ import math
 import os
 import struct
 import time
+from pathlib import Path
 
 import torch
 
@@ -291,3 +292,24 @@ def noisy_and_wrong(x, cap):
 def wrong_near_48(x, cap):
     """An interval of everyday caps."""
     return _kernel(x, cap * (1.01 if 47.9 <= cap <= 48.1 else 1))
+
+
+def interrupts(x, cap):
+    """Caps above 100 raise what Ctrl-C raises."""
+    if cap > 100:
+        raise KeyboardInterrupt
+    return _kernel(x, cap)
+
+
+def without_gradient(x, cap):
+    """Right, and forward only."""
+    return _kernel(x.detach(), cap).detach()
+
+
+def wrong_once(x, cap):
+    """Wrong a single time, whatever process it is: a file beside this one remembers."""
+    marker = Path(__file__).with_suffix(".once")
+    if cap > 100 and not marker.exists():
+        marker.touch()
+        return _kernel(x, 1.01 * cap)
+    return _kernel(x, cap)

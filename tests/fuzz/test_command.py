@@ -211,6 +211,8 @@ def test_a_campaign_that_is_not_complete_says_how_much_it_judged(folder, capsys)
 def test_the_closing_line_names_what_it_takes_to_have_the_same_again(folder, capsys):
     assert fuzz("right", "--examples", "2", "--seed", "7", "--shard", "2/3") == 0
     assert "nothing found: planted.py:right on cpu, seed 7, shard 2/3: 2 caps, " in capsys.readouterr().out
+    assert fuzz("without_gradient", "--examples", "2") == 0
+    assert "on cpu, seed 0, forward only: it has no gradient: 2 caps, " in capsys.readouterr().out
 
 
 def test_an_interrupt_before_the_first_cap_leaves_no_older_report(folder, monkeypatch):

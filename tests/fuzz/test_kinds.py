@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -99,6 +101,7 @@ def test_a_history_of_plain_caps_is_made_short_too():
     [
         ("RefusesLargeCaps", "FAIL refused · cap 128 · ", "forward"),
         ("LeavesInItsConstructor", "FAIL refused · cap 128 · ", "forward"),
+        ("interrupts", "FAIL raised · forward · fp16 · cap 128 · ", "forward"),
         ("RefusesOddCaps", "FAIL refused · cap 1.1 · ", "forward"),
         ("RaisesInItsGradient", "FAIL raised · backward · fp16 · cap 1 · ", "backward"),
         ("no_16_bits", "FAIL raised · forward · fp16 · cap 1 · ", "forward"),
@@ -136,6 +139,21 @@ def test_a_kernel_that_is_not_the_same_twice_is_one_finding_and_its_line_shows_i
 def test_noise_hides_no_result_that_is_always_wrong():
     kinds = {(f.kind, f.verdict.cell.law) for f in campaign("noisy_and_wrong", 6, ("forward",)).findings}
     assert ("wrong", "exact_value") in kinds
+
+
+def test_what_comes_a_single_time_is_told_and_tried_again_by_its_line(tmp_path, monkeypatch, capsys):
+    shutil.copy(PLANTED, tmp_path)
+    monkeypatch.chdir(tmp_path)
+    subject = Subject("planted.py:wrong_once", dtypes=("bf16",), passes=("forward",))
+    run = Campaign(subject, Schedule(), Limits(caps=8))
+    run.run()
+    (finding,) = run.findings
+    assert (finding.kind, finding.history, finding.times) == (UNSTEADY, (), 1)
+    assert str(finding).startswith("FAIL not the same twice · FA exact_value · forward · bf16 · cap ")
+    assert main(["replay", json.dumps(finding.line())]) == 0
+    assert "16 times; it need not come each time" in capsys.readouterr().out
+    (tmp_path / "planted.once").unlink()
+    assert main(["replay", json.dumps(finding.line())]) == 1
 
 
 def test_what_was_seen_once_is_one_finding_whatever_the_law():
