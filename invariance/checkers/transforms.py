@@ -17,6 +17,7 @@ from torch import Tensor
 from invariance.candidate import Map
 from invariance.checkers import Pick, checker, choices
 from invariance.checkers.views import (
+    LARGE,
     Args,
     View,
     as_rows,
@@ -226,7 +227,7 @@ def splitting(f: Map, args: Args, pick: Pick) -> Iterator[Claim]:
             length = pick(f"length {dim}", -(-size // 5), size - 1)
             yield from _pieces(f, args, whole, dim, length)
     line, whole = each(args, flat), flat(whole)
-    if whole.numel() > 1:
+    if 1 < whole.numel() <= LARGE:  # of what is larger, the pieces of each dimension are enough to pay for
         blocks = -(-whole.numel() // 4)
         length = min(-(-blocks // 256) * 256 + pick("past the seam", -1, 1), whole.numel() - 1)
         yield from _pieces(f, line, whole, 0, max(length, 1))
