@@ -187,8 +187,6 @@ class Campaign:
             return self.limits.timeout
         return min(self.limits.timeout, max(SHORT_PATIENCE, 4.0 * self._slowest))
 
-    # --- results ------------------------------------------------------------------------------------------------------
-
     def receive(self, outcome: Outcome) -> None:
         """Take what became of a round."""
         if outcome.kind == "done":
