@@ -60,7 +60,11 @@ class _PostMortem:
             if alone.kind == "done":
                 return case if alone.seconds < AT_ONCE * self.timeout else None
         slow = hung or verdict.device != "cpu"  # there a process starts a device first
-        smaller = shrink(case, lambda attempt: self._dies(verdict, attempt), budget=10 if slow else 24)
+        smaller = shrink(
+            case,
+            lambda attempt: self.attempts > 0 and self._dies(verdict, attempt),
+            budget=10 if slow else 24,
+        )
         if hung and smaller != case and not self._dies(verdict, smaller, SURE):
             return case
         return smaller

@@ -27,6 +27,7 @@ INTERPRETED = (
 
 # Attempts on one failure: the report wants a small case, not the smallest one.
 SHRINKS = {"plan": 24, "interpreter": 12, "device": 24}
+POST_MORTEM = 30  # of a process that died or hung, see `lost`: for a hang six seconds
 
 
 @dataclass(frozen=True)
@@ -137,6 +138,7 @@ def _judge_calls(entry: Entry, seed: int) -> tuple[list[Failure], int]:
         check_grad=True,
         first_failures=True,
         shrinks=SHRINKS[entry.tier],
+        attempts=POST_MORTEM,
     )
     report = session.run()
     failures = [_failure(verdict) for verdict in report.verdicts if verdict.status == FAIL]
