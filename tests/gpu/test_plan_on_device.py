@@ -20,6 +20,7 @@ ROOT = Path(__file__).resolve().parents[2]
 # What a machine may not have, and what the operator is not. Anything else that does not apply is a mistake of the plan.
 NEEDS_A_SECOND_DEVICE = {"another_device", "other_current_device"}
 NEEDS_A_MODULE = {"model_dtype"}
+NEEDS_THE_INTERPRETER = {"cap_resolution", "every_configuration", "far_offsets", "program_order"}
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +35,7 @@ def test_the_operator_passes_every_law_on_the_device(report: Report) -> None:
     assert not broken, "\n\n".join(broken)
     assert report.verdict == PASS
     outside = {v.cell.law for v in report.verdicts if v.status == NOT_APPLICABLE}
-    assert outside <= NEEDS_A_SECOND_DEVICE | NEEDS_A_MODULE
+    assert outside <= NEEDS_A_SECOND_DEVICE | NEEDS_A_MODULE | NEEDS_THE_INTERPRETER
 
 
 def test_every_input_is_right_at_caps_20_and_30(report: Report) -> None:
