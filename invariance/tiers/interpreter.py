@@ -198,7 +198,9 @@ def _intercept(patches: Patches, session: Session) -> None:
         chosen = {**kwargs, **config.all_kwargs()}
         if config.pre_hook is not None:
             config.pre_hook({**tuner.nargs, **chosen})
-        return tuner.fn.run(*args, **chosen)
+        result = tuner.fn.run(*args, **chosen)
+        tuner.nargs = None  # as after a run on a device: it would keep the tensors
+        return result
 
     patches.set(triton_jit.JITFunction, "run", run)
     patches.set(triton_jit.JITFunction, "__call__", call)

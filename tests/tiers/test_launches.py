@@ -89,6 +89,16 @@ def test_a_program_that_reads_what_another_stores_is_a_race(order):
     assert caught.value.program != caught.value.writer
 
 
+def test_an_autotuned_kernel_keeps_no_tensor_and_runs_the_configuration_asked_for():
+    x, y = torch.ones(600), torch.zeros(600)
+    for number, programs in enumerate((5, 2)):
+        with interpreted(configuration=number) as session:
+            kernels.autotuned(x, y, 30.0)
+        assert session.launches[-1].programs == programs
+        assert len(session.tuned["tuned_kernel"]) == 2
+    assert kernels.TUNED.nargs is None
+
+
 def test_programs_of_their_own_are_no_race():
     x, y = torch.linspace(-9, 9, 2000), torch.zeros(2000)
     with interpreted(races=True, order="backwards"):
