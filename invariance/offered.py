@@ -9,6 +9,8 @@ ROUNDINGS = ("once", "chain")
 OPERATORS = ("final_logit_softcap",)
 SWEPT_PASSES = ("forward", "backward")
 CAMPAIGNS = ("mixed", "bf16xbf16")
+# What kernels are compiled for: laws and facts are read off code that differs between vendors, not between generations.
+ONE_A_VENDOR = ("sm_90", "gfx942")
 TIERS = ("plan", "interpreter", "codegen", "device")
 # The laws that are not stated for all of DTYPES.
 NARROW_LAWS: dict[str, tuple[str, ...]] = {

@@ -6,7 +6,8 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
-from invariance.candidate import CandidateNotLoadable
+from invariance.candidate import INTERPRETED, CandidateNotLoadable
+from invariance.offered import ONE_A_VENDOR
 from invariance.plan import Settings
 from invariance.process import Child, Job
 from strategies.caps import cap_text
@@ -38,6 +39,7 @@ def probed(
         if loaded.value is not None:
             raise CandidateNotLoadable(loaded.value)
         outcome = child.run(Job("invariance.run:probe", {**common, "caps": caps, "dtypes": dtypes}, timeout))
+        code = [facts for target in _targets(spec) for facts in _code(child, common, target, timeout)]
     finally:
         child.close()
     if outcome.kind != "done":
@@ -48,4 +50,17 @@ def probed(
         raise CandidateNotLoadable(
             f"candidate {spec!r} cannot be constructed at cap {tried}: it raised {reasons}"
         )
-    return dict(outcome.value)
+    return {**outcome.value, "code": code}
+
+
+def _targets(spec: str) -> tuple[str, ...]:
+    """What the kernels of a candidate in the interpreter are compiled for, as information."""
+    return ONE_A_VENDOR if spec.startswith(INTERPRETED) else ()
+
+
+def _code(child: Child, common: dict[str, Any], target: str, timeout: float) -> list[dict[str, Any]]:
+    """The facts of one target. A compiler may end the process: Triton 3.6's does at assembly that it does not know."""
+    outcome = child.run(Job("invariance.run:code", {**common, "target": target}, timeout))
+    if outcome.kind == "done":
+        return list(outcome.value)
+    return [{"kernel": "every kernel", "target": target, "does_not_compile": str(outcome.reason)}]

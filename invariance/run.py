@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from invariance import process
-from invariance.candidate import INTERPRETED, Candidate, CandidateNotLoadable, CandidateRaised, Map, load
+from invariance.candidate import Candidate, CandidateNotLoadable, CandidateRaised, Map, load
 from invariance.checkers import Law, NotApplicable, load_laws
 from invariance.judge import Judgement, Mismatch, judge
 from invariance.launched import kernels_launched
@@ -235,7 +235,6 @@ def probe(spec: str, device: str, caps: tuple[float | int, ...], dtypes: tuple[s
         "differentiable": any(_differentiable(candidate, cap, TORCH[dtype], device) for dtype in dtypes),
         "ran": _what_runs(candidate, cap),
         "substitutions": _substitutions(candidate, cap),
-        "code": _code(candidate) if candidate.spec.startswith(INTERPRETED) else [],
         "launched": None if device == "cpu" else kernels_launched(candidate, cap, dtypes[0], device),
     }
 
@@ -266,9 +265,10 @@ def _substitutions(candidate: Candidate, cap: float | int) -> list[str]:
         return []
 
 
-def _code(candidate: Candidate) -> list[dict[str, Any]]:
+def code(spec: str, device: str, target: str) -> list[dict[str, Any]]:
     """What the kernels of a candidate in the interpreter are compiled to: information, no verdict."""
-    known: list[dict[str, Any]] = process.resolve("invariance.tiers.strangers:code_of")(candidate.factory)
+    code_of = process.resolve("invariance.tiers.strangers:code_of")
+    known: list[dict[str, Any]] = code_of(_loaded(spec, device).factory, target)
     return known
 
 

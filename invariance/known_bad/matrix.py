@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 from invariance.known_bad.entry import Entry
 from invariance.known_bad.here import reason_not_here
+from invariance.offered import ONE_A_VENDOR
 from invariance.plan import LEAST, Settings
 from invariance.process import Job, run_job
 from invariance.server import closed_down
@@ -160,22 +160,27 @@ def _failure(verdict: Verdict) -> Failure:
 
 
 def _judge_code(entry: Entry, _: int) -> tuple[list[Failure], int]:
-    """The laws of the code generation tier, in a child: a compiler may crash."""
-    return _in_a_child("invariance.known_bad.code:broken_laws", "compiles", entry, dtypes=entry.dtypes)
+    """The laws of the code generation tier, in a child for each target: a compiler may end its process."""
+    failures, judged = [], 0
+    for target in ONE_A_VENDOR:
+        found, facts = _code_for(target, entry)
+        failures += found
+        judged += facts
+    return _first_of_each(failures), judged
 
 
-def _in_a_child(target: str, otherwise: str, entry: Entry, **kwargs: Any) -> tuple[list[Failure], int]:
-    """The laws that a function finds broken; what it does not survive breaks the law `otherwise`."""
-    outcome = run_job(Job(target, {"spec": entry.spec, **kwargs}, entry.timeout))
+def _code_for(target: str, entry: Entry) -> tuple[list[Failure], int]:
+    """The laws broken on one target; a child that does not survive it breaks `compiles`."""
+    asked = {"spec": entry.spec, "dtypes": entry.dtypes, "target": target}
+    outcome = run_job(Job("invariance.known_bad.code:broken_laws", asked, entry.timeout))
     if outcome.kind != "done":
-        last = (outcome.failure or outcome.kind).strip().splitlines()[-1]
-        return [Failure(otherwise, "FI", "forward", entry.dtypes[0], last)], 1
+        return [Failure("compiles", "FI", "forward", entry.dtypes[0], f"for {target}: {outcome.reason}")], 1
     found, judged = outcome.value
     failures = [
         Failure(law, "GI" if pass_ == "backward" else "FI", pass_, dtype, what)
         for law, pass_, dtype, what in found
     ]
-    return _first_of_each(failures), judged
+    return failures, judged
 
 
 def _first_of_each(failures: list[Failure]) -> list[Failure]:

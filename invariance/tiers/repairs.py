@@ -67,6 +67,7 @@ def repair(patches: Patches) -> dict[Any, Any]:
     _repair_bf16_arithmetic(patches)
     _repair_fma(patches)
     _repair_conditions(patches)
+    _repair_indices(patches)
     replaced: dict[Any, Any] = {}
     for path in _MODULES:
         module = importlib.import_module(path)
@@ -202,6 +203,17 @@ def _repair_fma(patches: Patches) -> None:
         return triton_interpreter.TensorHandle(data, tl.float32)
 
     patches.set(builder, "create_fma", create_fma)
+
+
+def _repair_indices(patches: Patches) -> None:
+    """A scalar as a bound or an index: Triton 3.6 converts an array of one element, which NumPy 2.5 refuses."""
+    patch_tensor = triton_interpreter._patch_lang_tensor
+
+    def patch(tensor: Any, scope: Any) -> None:
+        patch_tensor(tensor, scope)
+        scope.set_attr(tensor, "__index__", lambda self: int(self.handle.data.item()))
+
+    patches.set(triton_interpreter, "_patch_lang_tensor", patch)
 
 
 def _repair_conditions(patches: Patches) -> None:

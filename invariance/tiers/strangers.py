@@ -17,8 +17,6 @@ from invariance.tiers.faults import MOST_CONFIGURATIONS
 from invariance.tiers.interpreter import SUBSTITUTIONS, interpreted, interpreted_factory
 from invariance.tiers.launching import Launch, Session
 
-# One target a vendor, as for the catalogue.
-TARGETS = ("sm_90", "gfx942")
 _CAP = 30.0
 
 
@@ -60,13 +58,13 @@ def _seen(factory: Callable[..., Any]) -> Session:
     return session
 
 
-def code_of(factory: Callable[..., Any]) -> list[dict[str, Any]]:
-    """For each kernel and target what its code is like, or why there is none; empty where nothing is seen."""
+def code_of(factory: Callable[..., Any], target: str) -> list[dict[str, Any]]:
+    """For each kernel what its code is like on a target, or why there is none; empty where nothing is seen."""
     try:
         launches = launches_of(factory)
     except OutOfSight:
         return []
-    return [_facts(launch, target) for launch in launches for target in TARGETS]
+    return [_facts(launch, target) for launch in launches]
 
 
 def _facts(launch: Launch, target: str) -> dict[str, Any]:
