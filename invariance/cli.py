@@ -16,12 +16,13 @@ from importlib import metadata
 from typing import NoReturn
 
 from invariance.arguments import COMMANDS
+from invariance.interrupts import noted
 from invariance.server import start_server
 from invariance.usage import UsageError, abandoned
 
 DESCRIPTION = "Judge softcap kernels: accuracy and invariance, forward and gradient."
 CHILDLESS = ("laws", "merge")
-REPORTS = {"fuzz": "fuzz"}  # of commands that say in their report that they were interrupted: the stem of its files
+REPORTS = {"fuzz": "fuzz"}  # commands whose report says that they were interrupted: the stem of its files
 
 
 class Parser(argparse.ArgumentParser):
@@ -49,7 +50,8 @@ def main(
             options.agree(options)
         with loading(partial(_abandon, options)):
             run = _loaded(options.command)
-        return run(options)
+        with noted():
+            return run(options)
     except UsageError as error:
         print(f"softcap-verify: {error}", file=sys.stderr)
         return 2

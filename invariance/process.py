@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
-from invariance import server
+from invariance import interrupts, server
 
 LOST_DEVICE = 79  # the exit status of a child that left because of that
 
@@ -202,6 +202,7 @@ class Child:
 
     def run(self, job: Job) -> Outcome:
         """Wait for the outcome of one job."""
+        interrupts.heed()
         self._worker.start(job)
         while True:
             for worker in _ready([self._worker]):
@@ -216,7 +217,11 @@ class Child:
 
 def run_job(job: Job) -> Outcome:
     """The outcome of one job in a child of its own."""
-    return next(iter(run_jobs([job], workers=1)))
+    child = Child()
+    try:
+        return child.run(job)
+    finally:
+        child.close()
 
 
 def run_jobs(jobs: Iterable[Job], *, workers: int) -> Iterator[Outcome]:
@@ -249,7 +254,9 @@ def _next(worker: _Worker, waiting: Iterator[Job]) -> bool:
 def _ready(busy: list[_Worker]) -> list[_Worker]:
     """Workers that said something, died, or are out of time."""
     patience = max(0.0, min(worker.deadline for worker in busy) - time.monotonic())
+    patience = min(patience, interrupts.SEEN_WITHIN)
     spoke = set(wait([worker.connection for worker in busy if worker.connection], timeout=patience))
+    interrupts.heed()
     late = time.monotonic()
     return [worker for worker in busy if worker.connection in spoke or late >= worker.deadline]
 

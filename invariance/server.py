@@ -9,7 +9,7 @@ import signal
 import sys
 import threading
 from collections.abc import Iterator
-from multiprocessing import forkserver
+from multiprocessing import forkserver, resource_tracker
 from multiprocessing.context import ForkServerContext
 
 CONTEXT = multiprocessing.get_context("forkserver")
@@ -63,23 +63,24 @@ def start_server() -> None:
     kept = os.environ.get("PYTHONPATH")
     os.environ["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
     try:
-        with _interrupts_ignored():
+        resource_tracker.ensure_running()  # in the next line's place it would let SIGINT through again
+        with _interrupts_held():
             forkserver.ensure_running()
     finally:
         os.environ.pop("PYTHONPATH") if kept is None else os.environ.update(PYTHONPATH=kept)
 
 
 @contextlib.contextmanager
-def _interrupts_ignored() -> Iterator[None]:
-    """What starts meanwhile ignores SIGINT for life: Ctrl-C reaches the whole group, and the parent alone decides."""
-    if threading.current_thread() is not threading.main_thread():  # signals are the main thread's
-        yield
-        return
-    kept = signal.signal(signal.SIGINT, signal.SIG_IGN)
+def _interrupts_held() -> Iterator[None]:
+    """What starts meanwhile is deaf to SIGINT for life: Ctrl-C reaches the whole group, and the parent alone decides.
+
+    An interrupt that comes meanwhile is delivered afterwards.
+    """
+    kept = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, kept)
+        signal.pthread_sigmask(signal.SIG_SETMASK, kept)
 
 
 class ClosedDown(Exception):

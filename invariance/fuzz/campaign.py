@@ -19,6 +19,7 @@ from invariance.fuzz.findings import Explainer
 from invariance.fuzz.rounds import CRASHED, LATE, Broken, Judged, Subject
 from invariance.fuzz.scan import LAW
 from invariance.fuzz.schedule import Schedule
+from invariance.interrupts import heed, settled
 from invariance.process import Job, Outcome, run_job, run_jobs
 from oracles.formats import cap_as_fp32
 from oracles.tolerances import load_contract
@@ -128,10 +129,12 @@ class Campaign:
                 self.receive(outcome)
                 self.seconds = time.monotonic() - self._started
                 self.progress(self)
+            heed()  # one that was swallowed after the last round
             ended = self.schedule.ended and not self._left
             self.complete = self.stopped is None and (ended or not self.schedule.exhaustive)
         except KeyboardInterrupt:
             self.interrupted = True
+            settled()
         self.seconds = time.monotonic() - self._started
 
     def prepare(self) -> None:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import shlex
 import shutil
+import signal
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
 
+from invariance import server
 from invariance.cli import main
 from invariance.commands import fuzz as fuzz_command
 from invariance.fuzz import report
@@ -131,6 +134,49 @@ def test_an_interrupt_is_status_130_and_writes_the_report(folder, capsys, monkey
     assert (made["verdict"], made["complete"]) == ("incomplete", False)
     assert made["totals"]["caps"] == 8
     assert "interrupted" in capsys.readouterr().err
+
+
+class _Finalized:
+    """Raises inside its finalizer, where Python prints what is raised and goes on."""
+
+    def __del__(self):
+        signal.raise_signal(signal.SIGINT)
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.parametrize("where", ["a finalizer", "a collection", "the last round"])
+def test_an_interrupt_that_python_swallows_ends_it_all_the_same(folder, capsys, monkeypatch, where):
+    take, seen = Campaign.receive, []
+
+    def collected(phase, _info):
+        if phase == "start":
+            gc.callbacks.remove(collected)
+            signal.raise_signal(signal.SIGINT)
+
+    def receive(self, outcome):
+        take(self, outcome)
+        seen.append(outcome)
+        if len(seen) > 1 or where == "a finalizer":
+            _Finalized()
+        elif where == "a collection":
+            gc.callbacks.append(collected)
+            gc.collect()
+
+    monkeypatch.setattr(Campaign, "receive", receive)
+    length = ("--examples", "9") if where == "the last round" else ("--minutes", "5")
+    assert fuzz("right", *length, "--report", "out", "--softcap-range", "1:2") == 130
+    made = json.loads((folder / "out" / "fuzz.json").read_text())
+    assert (made["verdict"], made["complete"]) == ("incomplete", False)
+    assert len(seen) <= 2
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_an_interrupt_while_the_server_of_children_starts_is_kept(folder, monkeypatch):
+    def begun():
+        signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(server.forkserver, "ensure_running", begun)
+    assert fuzz("right", "--examples", "1") == 130
 
 
 def test_a_report_that_cannot_be_written_after_all_does_not_keep_the_findings_back(
