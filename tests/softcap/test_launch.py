@@ -119,6 +119,22 @@ def test_hooks_are_honoured(compiled: Compiled, monkeypatch: pytest.MonkeyPatch)
     assert (len(kernel.launches), compiled.runs) == (3, [])
 
 
+@pytest.mark.parametrize("place", [0, 1, 2])
+def test_a_tensor_without_memory_is_refused_and_meets_no_remembered_variant(
+    place: int, compiled: Compiled
+) -> None:
+    """DTensors, nested tensors and uncollected results have address 0, which is aligned as any other."""
+    kernel = Kernel(compiled)
+    launcher = launch.Launcher(kernel, 8)
+    for _ in range(2):
+        launcher(20.0, 20, *pair(), torch.zeros(20))
+    tensors = [*pair(), torch.zeros(20)]
+    tensors[place] = torch._efficientzerotensor(20)
+    with pytest.raises(RuntimeError, match="tensors with memory of their own, got a Tensor without"):
+        launcher(20.0, 20, *tensors)
+    assert (len(kernel.launches), len(compiled.runs)) == (1, 1)
+
+
 @pytest.mark.parametrize("result", [None, SimpleNamespace(result=lambda: None)])
 def test_what_cannot_be_launched_directly_is_not_remembered(result: object, compiled: Compiled) -> None:
     kernel = Kernel(result)

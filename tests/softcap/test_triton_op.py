@@ -13,9 +13,11 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
+from torch._subclasses import FakeTensorMode
 
 from invariance.tiers.interpreter import InterpretedTritonOp, interpreted, interpreted_factory
 from softcap import NativeFinalLogitSoftcapOp, TritonFinalLogitSoftcapOp
+from softcap import triton_op as triton_module
 
 DTYPES = (torch.float16, torch.bfloat16, torch.float32)
 SHAPES = ((), (0,), (1,), (1023,), (1024,), (1025,), (2, 3, 7), (3, 0, 2))
@@ -65,6 +67,18 @@ def test_layouts_of_x_and_of_the_upstream_gradient(layout: str, shape: tuple[int
     assert torch.equal(got, want)
     assert torch.equal(x, before)
     assert torch.equal(g, before_g)
+
+
+@pytest.mark.parametrize("stride", [(4, 1), (7, 1), (1, 1)])
+def test_a_compiled_graph_is_told_the_strides_that_come(stride: tuple[int, int]) -> None:
+    """A side of 1 may have any stride in a contiguous tensor; eager results keep it, and a graph is told of none."""
+    x = torch.zeros(16).as_strided((1, 4), stride)
+    with interpreted():
+        y, dx = triton_module.opaque_forward(x, 30.0), triton_module.opaque_backward(x, x, 30.0)
+    with FakeTensorMode() as mode:
+        fake = mode.from_tensor(x)
+        told = triton_module.opaque_forward(fake, 30.0), triton_module.opaque_backward(fake, fake, 30.0)
+    assert [t.stride() for t in told] == [y.stride(), dx.stride()]
 
 
 def test_stride_zero_upstream_gradient_and_lazily_negated_input() -> None:
