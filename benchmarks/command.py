@@ -16,7 +16,7 @@ from torch._functorch import config as functorch
 from benchmarks.goals import goals
 from benchmarks.measure import Flush
 from benchmarks.summary import render
-from benchmarks.workload import DTYPES, Inaccurate, Plan, Results, Workload, run
+from benchmarks.workload import DTYPES, SIZES, Inaccurate, Plan, Results, Workload, run
 from invariance.candidate import CandidateNotLoadable, load
 from invariance.environment import NoSuchDevice, describe, resolve_device
 from softcap.contract import check_cap
@@ -89,7 +89,7 @@ def read(options: argparse.Namespace) -> tuple[list[Workload], Plan]:
         raise Usage(f"--candidate: {error}") from error
     torch.cuda.set_device(device)
     specs = tuple(options.candidate)
-    return workloads, Plan(device, warmup, repeat, specs, operator.BLOCK, operator.NUM_WARPS, Flush(device))
+    return workloads, Plan(device, warmup, repeat, specs, operator.configuration, Flush(device))
 
 
 def _accelerator(name: str) -> str:
@@ -144,6 +144,10 @@ def _measured(workloads: list[Workload], plan: Plan, options: argparse.Namespace
 def record(results: Results, plan: Plan, options: argparse.Namespace, seconds: float) -> dict[str, Any]:
     """The content of results.json."""
     fusion = load_path("softcap.triton_op:ENABLE_FP_FUSION")
+    launches = {
+        size: dict(zip(("block", "num_warps"), plan.configuration(n), strict=True))
+        for size, n in SIZES.items()
+    }
     return {
         "schema_version": 1,
         "settings": {
@@ -156,7 +160,7 @@ def record(results: Results, plan: Plan, options: argparse.Namespace, seconds: f
             "candidates": list(plan.specs),
         },
         "environment": describe(plan.device, SEED, {}),
-        "kernel": {"block": plan.block, "num_warps": plan.num_warps, "enable_fp_fusion": fusion},
+        "kernel": {**launches, "enable_fp_fusion": fusion},
         "seconds": seconds,
         "goals": goals(results.events, results.small),
         "accuracy": results.accuracy,

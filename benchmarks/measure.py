@@ -18,7 +18,7 @@ Calls = Mapping[str, Call]
 Samples = dict[str, list[float]]
 
 _FLUSH_BYTES, _FLUSH_READS = 1 << 30, 4
-_HOST_CALLS, _HOST_ROUNDS = 200, 9
+_HOST_CALLS, _HOST_ROUNDS = 50, 36
 _GRAPH_CALLS, _GRAPH_REPLAYS = 20, 25
 
 

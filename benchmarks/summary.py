@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from benchmarks.contenders import PASSES
+from benchmarks.workload import SIZES
 
 _NAMES = {"forward": "Forward (no_grad)", "backward": "Backward", "forward_backward": "Forward + backward"}
 
@@ -40,7 +41,9 @@ _NOTES = """## How it was measured
 
 def _provenance(data: dict[str, Any]) -> str:
     environment, settings, kernel = data["environment"], data["settings"], data["kernel"]
-    configuration = f"{kernel['block']}, {kernel['num_warps']}, {kernel['enable_fp_fusion']}"
+    launches = "; ".join(
+        f"{size} tensors {kernel[size]['block']}, {kernel[size]['num_warps']}" for size in SIZES
+    )
     gpu = environment.get("accelerator") or {}
     packages = {name: version for name, version in environment["packages"].items() if version}
     rows = [
@@ -52,7 +55,8 @@ def _provenance(data: dict[str, Any]) -> str:
         ("python", f"{environment['python']} on {environment['platform']}"),
         ("commit", f"{environment['commit']}, tracked changes: {environment['tracked_changes']}"),
         ("warm-up, repetitions, seed", f"{settings['warmup']}, {settings['repeat']}, {settings['seed']}"),
-        ("block, warps, fp fusion", configuration),
+        ("block, warps", launches),
+        ("fp fusion", str(kernel["enable_fp_fusion"])),
         ("tolerance contract", environment["contract"]),
         ("seconds in all", f"{data['seconds']:.0f}"),
     ]

@@ -16,6 +16,7 @@ from benchmarks.ceilings import CEILINGS, KERNEL, bytes_moved, ceilings
 from benchmarks.contenders import NATIVE, PASSES, Contender, calls, contenders
 from benchmarks.measure import Flush, event_times, extra_peak_bytes, graph_times, host_times, summary
 
+SIZES = {"small": 1, "large": 1 << 30}  # elements at which the report tells how the operator is launched
 SMALL = 1 << 18  # elements up to which the host's part is measured, and the device's part in a CUDA graph
 DTYPES = {"fp16": torch.float16, "bf16": torch.bfloat16, "fp32": torch.float32}
 
@@ -48,14 +49,13 @@ class Workload:
 
 @dataclass(frozen=True)
 class Plan:
-    """How workloads are measured. block, num_warps: the operator's, for the ceiling kernels."""
+    """How workloads are measured. configuration: the operator's block and warps, for the ceiling kernels."""
 
     device: str
     warmup: int
     repeat: int
     specs: tuple[str, ...]
-    block: int
-    num_warps: int
+    configuration: Callable[[int], tuple[int, int]]
     flush: Flush
 
 
@@ -82,7 +82,7 @@ def run(workload: Workload, plan: Plan, results: Results) -> None:
     medians: dict[str, float] = {}
     for pass_ in PASSES:
         timed = {name: of[pass_] for name, of in by_contender.items()}
-        timed |= ceilings(pass_, x, grad_y, plan.block, plan.num_warps)
+        timed |= ceilings(pass_, x, grad_y, *plan.configuration(x.numel()))
         with _mode(pass_):
             _time_events(workload, plan, x, pass_, timed, outputs, medians, results)
             if x.numel() <= SMALL:

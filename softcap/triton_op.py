@@ -28,16 +28,19 @@ SMALL_BLOCK = 512
 SMALL_NUM_WARPS = 2 * NUM_WARPS
 
 
-def _launchers(kernel: Any) -> tuple[Launcher, Launcher]:
-    """For tensors of up to SMALL elements, and for larger ones."""
-    return (
-        Launcher(kernel, SMALL_BLOCK, num_warps=SMALL_NUM_WARPS, enable_fp_fusion=ENABLE_FP_FUSION),
-        Launcher(kernel, BLOCK, num_warps=NUM_WARPS, enable_fp_fusion=ENABLE_FP_FUSION),
-    )
+def configuration(n: int) -> tuple[int, int]:
+    """Elements and warps of a program in a launch over ``n`` elements."""
+    return (SMALL_BLOCK, SMALL_NUM_WARPS) if n <= SMALL else (BLOCK, NUM_WARPS)
 
 
-_small_forward, _forward_launcher = _launchers(softcap_forward_kernel)
-_small_backward, _backward_launcher = _launchers(softcap_backward_kernel)
+def _launcher(kernel: Any, n: int) -> Launcher:
+    """How ``kernel`` is launched over ``n`` elements."""
+    block, num_warps = configuration(n)
+    return Launcher(kernel, block, num_warps=num_warps, enable_fp_fusion=ENABLE_FP_FUSION)
+
+
+_small_forward, _large_forward = (_launcher(softcap_forward_kernel, n) for n in (SMALL, SMALL + 1))
+_small_backward, _large_backward = (_launcher(softcap_backward_kernel, n) for n in (SMALL, SMALL + 1))
 
 _FIRST_ORDER_ONLY = (
     "TritonFinalLogitSoftcapOp supports first-order gradients only; "
@@ -95,7 +98,7 @@ def _forward(x: Tensor, softcap: float) -> Tensor:
     y = torch.empty_like(x, dtype=torch.float32)
     n = x.numel()
     if n:
-        launch = _small_forward if n <= SMALL else _forward_launcher
+        launch = _small_forward if n <= SMALL else _large_forward
         launch(softcap, n, x, y)
     return y
 
@@ -107,7 +110,7 @@ def _backward(x: Tensor, grad_y: Tensor, softcap: float) -> Tensor:
     grad_x = torch.empty_like(x)
     n = x.numel()
     if n:
-        launch = _small_backward if n <= SMALL else _backward_launcher
+        launch = _small_backward if n <= SMALL else _large_backward
         launch(softcap, n, x, grad_y, grad_x)
     return grad_x
 
@@ -165,18 +168,23 @@ def _refuse(x: Tensor) -> None:
 _NAMESPACE = __name__.replace(".", "_")
 
 
+def _regular(x: Tensor) -> Tensor:
+    """``x`` in memory in order, with the strides that a compiled graph is told: a side of 1 may have any other."""
+    return _plain(x).flatten().view(x.shape)
+
+
 @torch.library.custom_op(f"{_NAMESPACE}::forward", mutates_args=())
 def opaque_forward(x: Tensor, softcap: float) -> Tensor:
     """The forward launch as one node of a compiled graph; FP32, contiguous."""
     if not x.is_cuda:
         _refuse(x)
-    return _forward(_plain(x), softcap)
+    return _forward(_regular(x), softcap)
 
 
 @torch.library.custom_op(f"{_NAMESPACE}::backward", mutates_args=())
 def opaque_backward(x: Tensor, grad_y: Tensor, softcap: float) -> Tensor:
     """The backward launch as one node of a compiled graph; in the dtype of x, contiguous."""
-    return _backward(x, grad_y, softcap)
+    return _backward(_regular(x), grad_y, softcap)
 
 
 @opaque_forward.register_fake

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import statistics
 import subprocess
 import sys
 from argparse import Namespace
@@ -152,7 +153,7 @@ def faked(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def data(faked: None) -> dict[str, Any]:
-    plan = workload.Plan("cpu", 1, 3, (), 1024, 8, lambda: None)  # type: ignore[arg-type]  # nothing to flush
+    plan = workload.Plan("cpu", 1, 3, (), lambda n: (1024, 8), lambda: None)  # type: ignore[arg-type]  # nothing to flush
     results = workload.Results()
     for dtype in ("bf16", "fp32"):
         workload.run(workload.Workload((1, 1, 1025), dtype, 30.0), plan, results)
@@ -189,7 +190,7 @@ def test_shares_are_of_the_ceiling_kernel_and_of_the_sum_of_both(data: dict[str,
 def test_a_wrong_operator_stops_everything(faked: None, monkeypatch: pytest.MonkeyPatch) -> None:
     wrong = Contender(OPERATOR, lambda x: x * 1.0, ("ulp",), required=True)
     monkeypatch.setattr(workload, "contenders", lambda *_: [wrong])
-    plan = workload.Plan("cpu", 1, 3, (), 1024, 8, lambda: None)  # type: ignore[arg-type]  # nothing to flush
+    plan = workload.Plan("cpu", 1, 3, (), lambda n: (1024, 8), lambda: None)  # type: ignore[arg-type]  # nothing to flush
     results = workload.Results()
     with pytest.raises(workload.Inaccurate, match="triton breaks the contract"):
         workload.run(workload.Workload((9,), "fp32", 30.0), plan, results)
@@ -209,6 +210,18 @@ def test_goals_compare_within_the_run_and_can_be_missed(data: dict[str, Any]) ->
     share, ratio = goals.goals(large, [])
     assert (share["value"], share["holds"]) == (0.9, False)
     assert (ratio["value"], ratio["holds"]) == (pytest.approx(1.1), False)
+
+
+def test_the_hosts_ratio_is_taken_within_rounds() -> None:
+    """The host's clock halves in the third round of one contender and in the fourth of the other: 0.5 throughout."""
+    key = {"shape": "1x1x1025", "dtype": "fp32", "cap": 30.0, "pass": "forward_backward"}
+    rounds = {OPERATOR: [50.0, 50.0, 100.0, 100.0, 100.0], FORMULA: [100.0, 100.0, 100.0, 200.0, 200.0]}
+    rows = [
+        key | {"contender": name, "host_us": statistics.median(times), "host_samples_us": times}
+        for name, times in rounds.items()
+    ]
+    (ratio,) = goals.goals([], rows)
+    assert (ratio["value"], ratio["holds"]) == (0.5, True)
 
 
 def test_the_page_shows_every_row_and_is_written_beside_the_data(

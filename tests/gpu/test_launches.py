@@ -37,7 +37,7 @@ def run(cap: float, x: Tensor) -> None:
 def fresh_caches(monkeypatch: pytest.MonkeyPatch) -> None:
     for kernel in (softcap_forward_kernel, softcap_backward_kernel):
         monkeypatch.setattr(kernel, "device_caches", type(kernel.device_caches)(kernel.create_binder))
-    for name in ("_small_forward", "_small_backward", "_forward_launcher", "_backward_launcher"):
+    for name in ("_small_forward", "_small_backward", "_large_forward", "_large_backward"):
         monkeypatch.setattr(getattr(triton_op, name), "variants", {})
 
 
