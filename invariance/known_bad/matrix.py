@@ -6,6 +6,7 @@ import math
 import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 
@@ -13,7 +14,7 @@ from invariance.known_bad.entry import Entry
 from invariance.known_bad.here import reason_not_here
 from invariance.offered import ONE_A_VENDOR
 from invariance.plan import LEAST, Settings
-from invariance.process import Job, run_job
+from invariance.process import Child, Job
 from invariance.server import closed_down
 from invariance.session import Session
 from invariance.verdict import FAIL, Verdict
@@ -160,19 +161,20 @@ def _failure(verdict: Verdict) -> Failure:
 
 
 def _judge_code(entry: Entry, _: int) -> tuple[list[Failure], int]:
-    """The laws of the code generation tier, in a child for each target: a compiler may end its process."""
+    """The laws of the code generation tier, a job for each target: a compiler may end its process."""
     failures, judged = [], 0
-    for target in ONE_A_VENDOR:
-        found, facts = _code_for(target, entry)
-        failures += found
-        judged += facts
+    with closing(Child()) as child:
+        for target in ONE_A_VENDOR:
+            found, facts = _code_for(target, entry, child)
+            failures += found
+            judged += facts
     return _first_of_each(failures), judged
 
 
-def _code_for(target: str, entry: Entry) -> tuple[list[Failure], int]:
+def _code_for(target: str, entry: Entry, child: Child) -> tuple[list[Failure], int]:
     """The laws broken on one target; a child that does not survive it breaks `compiles`."""
     asked = {"spec": entry.spec, "dtypes": entry.dtypes, "target": target}
-    outcome = run_job(Job("invariance.known_bad.code:broken_laws", asked, entry.timeout))
+    outcome = child.run(Job("invariance.known_bad.code:broken_laws", asked, entry.timeout))
     if outcome.kind != "done":
         return [Failure("compiles", "FI", "forward", entry.dtypes[0], f"for {target}: {outcome.reason}")], 1
     found, judged = outcome.value
