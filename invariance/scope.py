@@ -11,6 +11,7 @@ from invariance.plan import Settings
 
 # Beside the laws of accuracy: laws that judge something else, and by the exact value.
 _BY_THE_EXACT_VALUE = frozenset({"cap_used"})
+NO_ACCURACY = "accuracy is not judged in the interpreter: its tanh is torch's, not the device's"
 
 
 @dataclass(frozen=True)
@@ -39,7 +40,7 @@ class Scope:
             return "the specification's rows are about FP32 math, and --rounding chain asked for another contract"
         graded = LAWS[law].judgement == "accuracy" or law in _BY_THE_EXACT_VALUE
         if graded and self.interpreted(spec):
-            return "accuracy is not judged in the interpreter: its tanh is torch's, not the device's"
+            return NO_ACCURACY
         return LAWS[law].applies(self.probes[spec]["convention"])
 
     def without_gradient(self, pass_: str, spec: str) -> str | None:

@@ -355,3 +355,13 @@ def test_an_interpreted_kernel_has_the_source_of_its_file(monkeypatch: pytest.Mo
     own = work.source(CAST, "cpu")
     monkeypatch.setattr(work, "_loaded", lambda *_: None)  # it has no Triton kernel
     assert work.source(f"interpreted:{CAST}", "cpu") == own != work.source("native", "cpu")
+
+
+def test_an_interpreted_kernel_is_not_swept_and_the_line_says_why(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run("sweep", "--candidate", "triton-interpreted", "--dtype", "bf16", "--report", tmp_path / "out") == 2
+    said = capsys.readouterr().err
+    assert "accuracy is not judged in the interpreter" in said
+    assert "`check` judges its other laws" in said
+    assert not (tmp_path / "out").exists()
