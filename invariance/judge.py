@@ -92,7 +92,7 @@ def _decide(claim: Claim, found: Judgement) -> Mismatch | None:
     if not isinstance(claim.want, (Tensor, Truth)):
         found.elements += 1
         same = type(claim.got) is type(claim.want) and claim.got == claim.want
-        return None if same else Mismatch(claim.label, "differs", got=str(claim.got), want=str(claim.want))
+        return None if same else Mismatch(claim.label, "not as wanted", got=str(claim.got), want=str(claim.want))
     if not isinstance(claim.got, Tensor):
         found.elements += 1
         return Mismatch(claim.label, "is not a tensor", got=type(claim.got).__name__, want="a tensor")
@@ -204,6 +204,8 @@ def _ulps(got: Tensor, want: Tensor | None, error: Tensor | None) -> float | Non
         return float(f"{float(error):.5g}") if bool(error.isfinite()) else None
     if want is None or not got.dtype.is_floating_point or not bool(got.isfinite() & want.isfinite()):
         return None
+    if bool(got.signbit() != want.signbit()):
+        return None  # the values between them say nothing of a wrong sign
     return float(abs(_ordinal(got) - _ordinal(want)))
 
 

@@ -20,6 +20,7 @@ from invariance.checkers.views import Args, each, flat, plain
 from invariance.judge import Claim
 from invariance.tiers.faults import MOST_CONFIGURATIONS, Fault, GaveUp
 from oracles.formats import cap_as_fp32
+from strategies.caps import cap_text
 
 _ABSENT = "of kernels in Triton's interpreter, and this candidate does not run there"
 
@@ -142,8 +143,10 @@ def cap_resolution(f: Map, args: Args, pick: Pick) -> Iterator[Claim]:
         near = cap_as_fp32(cap * (1 + 2.0**-13))
         x = (torch.linspace(-3.0, 3.0, 1024, dtype=torch.float64) * cap).to(args[0].dtype)
         grads = tuple(torch.linspace(1.0, 5.0, 1024, dtype=torch.float64).to(g.dtype) for g in args[1:])
-        same = f.at(cap)(x, *grads), f.at(near)(x, *grads)
-    yield Claim(f"caps {cap} and {near} give the same bits", got=bool((same[0] == same[1]).all()), want=False)
+        one, other = f.at(cap)(x, *grads), f.at(near)(x, *grads)
+    label = f"caps {cap_text(cap)} and {cap_text(near)} give different results"
+    yield Claim(label, got="equal results" if bool((one == other).all()) else _DIFFERENT, want=_DIFFERENT)
 
 
 _CAPS = (1.0, 20.0, 30.0, 50.0)
+_DIFFERENT = "different results"

@@ -41,8 +41,8 @@ ONES = torch.ones(3)
         (ONES.to("meta"), ONES, "is on another device"),
         (1.0, ONES, "is not a tensor"),
         (None, ONES, "is not a tensor"),
-        (1, True, "differs"),
-        ((2, 3), [2, 3], "differs"),
+        (1, True, "not as wanted"),
+        ((2, 3), [2, 3], "not as wanted"),
     ],
     ids=lambda value: str(value).replace("\n", " ")[:30],
 )
@@ -65,6 +65,13 @@ def test_one_element_in_a_million_is_found(at: int) -> None:
     found = judge([Claim("it", got, want)]).mismatch
     assert found is not None
     assert (found.flat, found.wrong, found.total, found.ulps) == (at, 1, 1_000_000, 1.0)
+
+
+@pytest.mark.parametrize(("got", "want"), [(-1.0, 1.0), (0.0, -0.0)])
+def test_a_wrong_sign_is_no_number_of_ulps(got: float, want: float) -> None:
+    found = judge([Claim("it", torch.tensor([got]), torch.tensor([want]))]).mismatch
+    assert found is not None
+    assert (found.what, found.ulps) == ("differ in bits", None)
 
 
 def test_a_later_claim_counts_too() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 import numpy as np
@@ -231,3 +232,11 @@ def test_bits_of_bool_masks_stay_bool():
         builder = triton.runtime.interpreter.interpreter_builder
         handle = triton.runtime.interpreter.TensorHandle(np.array([False]), tl.int32)
         assert builder.create_splat(tl.block_type(tl.int1, [4]), handle).data.dtype == bool
+
+
+def test_a_cap_in_16_bits_says_what_should_hold(cell):
+    spec = "invariance.known_bad.strangers:cap_in_16_bits"
+    found = judge_cell(spec, *cell(spec, "cap_resolution"), shrinks=0).mismatch
+    assert found is not None
+    assert re.fullmatch(r"caps \d+ and \d+\.\d+ give different results", found.label)
+    assert (found.what, found.got, found.want) == ("not as wanted", "equal results", "different results")
