@@ -87,8 +87,16 @@ class Report:
         return FAIL if self.not_run else PASS
 
     @property
+    def nothing_to_judge(self) -> bool:
+        """Whether no law that was asked for says anything of the candidates."""
+        silent = bool(self.verdicts) and all(v.status == NOT_APPLICABLE for v in self.verdicts)
+        return silent and self.complete and not self.certificates
+
+    @property
     def exit_status(self) -> int:
-        """0 where everything asked for passes, else 1."""
+        """0 where everything asked for passes, 2 where there was nothing to judge, else 1."""
+        if self.nothing_to_judge:
+            return 2
         return 0 if self.verdict == PASS else 1
 
     def matrix(self) -> list[dict[str, Any]]:

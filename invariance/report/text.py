@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from invariance.report.model import Report
@@ -10,6 +11,7 @@ from invariance.verdict import Verdict
 from strategies.caps import cap_text
 
 SHOWN = 12  # failures printed whole; the rest are counted by law
+_NUMBERS = re.compile(r"(?:b?float)?\d+")
 
 
 def render(report: Report) -> str:
@@ -22,6 +24,7 @@ def render(report: Report) -> str:
         more = len(failures) - len(first[:SHOWN])
         parts.append(f"... and {more} more failed cells; by law, in all: {_counts(failures)}")
     parts += _not_run(report)
+    parts += _nothing_to_judge(report)
     parts += [
         f"NOT CERTIFIED: {c['pass']} {c['dtype']} cap {c['softcap']['given']} {c['candidate']}: {_why(c)}"
         for c in report.refused
@@ -50,23 +53,25 @@ def _cell(status: str) -> str:
 def _one_a_cause(failures: list[Verdict]) -> list[Verdict]:
     """The first failure of each law, accuracy first: the others mostly say the same at another pass, dtype or cap.
 
-    What the candidate raised in the same words is one cause, whatever the laws were.
+    What the candidate raised in the same words is one cause, whatever the laws and the sizes were.
     """
     seen: dict[tuple[str, str], Verdict] = {}
     for verdict in sorted(failures, key=lambda v: v.cell.law != "exact_value"):
-        seen.setdefault((verdict.cell.candidate, verdict.raised or verdict.cell.law), verdict)
+        seen.setdefault((verdict.cell.candidate, _words(verdict) or verdict.cell.law), verdict)
     return list(seen.values())
+
+
+def _words(verdict: Verdict) -> str | None:
+    """What the candidate raised, without the numbers and dtypes, which are the case's."""
+    return None if verdict.raised is None else _NUMBERS.sub("#", verdict.raised)
 
 
 def _block(verdict: Verdict, failures: list[Verdict]) -> str:
     """A failure whole, and the laws in which the candidate raised the same."""
     if verdict.raised is None:
         return str(verdict)
-    laws = {
-        v.cell.law
-        for v in failures
-        if (v.cell.candidate, v.raised) == (verdict.cell.candidate, verdict.raised)
-    }
+    cause = (verdict.cell.candidate, _words(verdict))
+    laws = {v.cell.law for v in failures if (v.cell.candidate, _words(v)) == cause}
     return f"{verdict}\n  in laws  {', '.join(sorted(laws))}"
 
 
@@ -88,6 +93,17 @@ def _not_run(report: Report) -> list[str]:
         return []
     reasons = sorted({v.reason or "" for v in report.not_run})
     return [f"NOT RUN: {len(report.not_run)} cells: {'; '.join(reasons)}"]
+
+
+def _nothing_to_judge(report: Report) -> list[str]:
+    """Why, once a reason, where nothing else is told."""
+    if not report.nothing_to_judge:
+        return []
+    reasons: dict[str, set[str]] = {}
+    for verdict in report.verdicts:
+        reasons.setdefault(verdict.reason or "", set()).add(verdict.cell.law)
+    told = [f"  {', '.join(sorted(laws))}: {reason}" for reason, laws in reasons.items()]
+    return ["\n".join(["NOTHING TO JUDGE: no law that was asked for applies here", *told])]
 
 
 def _last_line(report: Report) -> str:

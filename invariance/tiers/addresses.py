@@ -50,9 +50,13 @@ class Extent:
         outside: np.ndarray = np.logical_not(inside)
         return outside
 
+    def offset(self, address: int) -> int:
+        """Elements from the first one to an address, which may lie outside."""
+        return (address - self.start) // self.dtype.itemsize
+
     def __str__(self) -> str:
         elements = (self.stop - self.start) // self.dtype.itemsize
-        return f"{self.name} ({self.dtype}, {elements} elements from {self.start:#x})"
+        return f"{self.name} ({self.dtype}, {elements} elements)"
 
 
 # Called with each access that lies inside: what it is, its active addresses, the bytes of an element, a tensor.
@@ -113,10 +117,10 @@ def _check(
     for extent in extents:
         bad &= extent.outside(addresses, width)
     if bad.any():
-        address = int(addresses[bad].flat[0])
-        extent = extents[0] if extents else Extent("no tensor", 0, 0, torch.uint8)
-        offset = (address - extent.start) // extent.dtype.itemsize
+        meant = extents[0] if len(extents) == 1 else None
+        offset = None if meant is None else meant.offset(int(addresses[bad].flat[0]))
         program = triton_interpreter.interpreter_builder.grid_idx
-        raise OutOfBounds(what, extent, offset, address, int(bad.sum()), addresses.size, program)
+        raise OutOfBounds(what, meant, offset, int(bad.sum()), addresses.size, program)
     if extents:
-        watch(what, addresses, width, extents[0])
+        first = addresses.reshape(-1)[:1]
+        watch(what, addresses, width, next(e for e in extents if not e.outside(first, width).any()))

@@ -17,31 +17,32 @@ class Fault(RuntimeError):
 class OutOfBounds(Fault):
     """Lanes of one access fell outside the tensor.
 
-    ``what`` (load, store, atomic), ``tensor`` (parameter name), ``offset`` (first bad lane, in elements
-    from the tensor's first one, may be negative), ``address``, ``lanes`` and ``active`` (bad and all active
-    lanes), ``program`` (x, y, z).
+    ``what`` (load, store, atomic), ``tensor`` (parameter name) and ``offset`` (first bad lane, in elements
+    from the tensor's first one, may be negative), None where a pointer comes from no argument, ``lanes`` and
+    ``active`` (bad and all active lanes), ``program`` (x, y, z).  An address would be another one in each process.
     """
 
     def __init__(
-        self, what: str, extent: Any, offset: int, address: int, lanes: int, active: int, program: Any
+        self, what: str, extent: Any, offset: int | None, lanes: int, active: int, program: Any
     ) -> None:
-        self.what, self.tensor, self.offset, self.address = what, extent.name, offset, address
+        self.what, self.tensor, self.offset = what, None if extent is None else extent.name, offset
         self.lanes, self.active, self.program = lanes, active, program
+        where = "every tensor of the launch" if extent is None else extent
+        first = "the first" if offset is None else f"the first at element offset {offset}"
         super().__init__(
-            f"{what}: {lanes} of {active} active lanes outside {extent}; the first at element offset {offset}, "
-            f"address {address:#x}, program {program}"
+            f"{what}: {lanes} of {active} active lanes outside {where}; {first} in program {program}"
         )
 
 
 class Race(Fault):
     """One program of a launch read or wrote what another one wrote; on a GPU nothing says which comes first."""
 
-    def __init__(self, what: str, extent: Any, offset: int, address: int, program: Any, writer: Any) -> None:
-        self.what, self.tensor, self.offset, self.address = what, extent.name, offset, address
+    def __init__(self, what: str, extent: Any, offset: int, program: Any, writer: Any) -> None:
+        self.what, self.tensor, self.offset = what, extent.name, offset
         self.program, self.writer = program, writer
         super().__init__(
             f"race: the {what} of program {program} meets what program {writer} of the same launch stored, in "
-            f"{extent} at element offset {offset}, address {address:#x}"
+            f"{extent} at element offset {offset}"
         )
 
 

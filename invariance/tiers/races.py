@@ -44,8 +44,7 @@ class Writers:
                 met = (writers != _NOBODY) & (writers != me)
                 if met.any():
                     address, writer = int(here[met].flat[0]), int(writers[met].flat[0])
-                    offset = (address - extent.start) // extent.dtype.itemsize
-                    raise Race(what, extent, offset, address, self.programs[me], self.programs[writer])
+                    raise Race(what, extent, extent.offset(address), self.programs[me], self.programs[writer])
 
 
 def _joined(extents: Iterable[Extent]) -> Iterator[tuple[int, int]]:

@@ -15,7 +15,7 @@ from invariance.report.markdown import LIMIT
 from invariance.report.markdown import render as markdown
 from invariance.report.model import Explored, Report
 from invariance.report.text import render as text
-from invariance.verdict import FAIL, NOT_APPLICABLE, NOT_RUN, PASS, Cell, Verdict
+from invariance.verdict import FAIL, NOT_APPLICABLE, NOT_RUN, PASS, RAISED, Cell, Verdict
 
 SCHEMA = json.loads(Path(report_package.__file__).with_name("schema.json").read_text())
 CASE = '{"shape":[1],"dtype":"bf16","cap":30.0,"values":["0x3f80"]}'
@@ -33,6 +33,9 @@ def passed(law: str = "slicing", pass_: str = "forward", dtype: str = "bf16") ->
 
 def failed(law: str = "padding") -> Verdict:
     return replace(passed(law), status=FAIL, mismatch=BROKEN, case=CASE)
+
+
+UNSAID = replace(passed(), status=NOT_APPLICABLE, reason="no gradient")
 
 
 def report(*verdicts: Verdict, **fields: object) -> Report:
@@ -60,7 +63,10 @@ def certificate(violations: int = 0, *, complete: bool = True) -> dict[str, obje
         (report(passed(), certificates=(certificate(complete=False),)), "fail", 1),
         (report(passed(), complete=False), "incomplete", 1),
         (report(), "incomplete", 1),
-        (report(replace(passed(), status=NOT_APPLICABLE, reason="no gradient")), "incomplete", 1),
+        (report(UNSAID), "incomplete", 2),
+        (report(UNSAID, certificates=(certificate(),)), "incomplete", 1),
+        (report(UNSAID, complete=False), "incomplete", 1),
+        (report(UNSAID, passed("batch")), "pass", 0),
     ],
 )
 def test_only_a_whole_judgement_without_a_failure_passes(whole, verdict, status):
@@ -104,3 +110,21 @@ def test_what_failed_and_what_did_not_run_is_seen(render):
     shown = render(report(passed(), failed(), not_run, certificates=(certificate(7),)))
     for part in ("FAIL", "padding", "0x3f80", "it hangs", "7"):
         assert part in shown
+
+
+def test_where_no_law_applies_the_terminal_says_why_once():
+    several = [UNSAID, replace(UNSAID, cell=passed("batch").cell), replace(UNSAID, cell=passed(dtype="fp16").cell)]
+    shown = text(report(*several))
+    assert "NOTHING TO JUDGE: no law that was asked for applies here\n  batch, slicing: no gradient\n" in shown
+    assert "NOTHING" not in text(report(*several, passed()))
+
+
+def test_an_access_outside_is_one_cause_whatever_the_sizes_were():
+    def outside(law, lanes, offset):
+        said = f"OutOfBounds: store: {lanes} of 256 active lanes outside y (torch.float32, {offset} elements)"
+        raised = Mismatch(RAISED, "instead of returning", got=said, want="a result")
+        return replace(failed(law), mismatch=raised)
+
+    shown = text(report(outside("batch", 255, 1), outside("slicing", 3, 253)))
+    assert shown.count("instead of returning") == 1
+    assert "in laws  batch, slicing" in shown

@@ -76,9 +76,9 @@ def test_mask_mistakes_are_seen(
     error = caught.value
     tensor = {"load": "x_ptr", "store": "y_ptr"}[what]
     assert (error.what, error.tensor, error.lanes, error.offset) == (what, tensor, lanes, offset)
-    assert error.address == {"load": x, "store": y}[what].data_ptr() + 4 * offset
     assert error.program == (1, 0, 0)
-    assert re.search(rf"{what}: {lanes} of \d+ active lanes outside {tensor} .* offset {offset}", str(error))
+    assert re.search(rf"{what}: {lanes} of \d+ active lanes outside {tensor} .* offset {offset} in", str(error))
+    assert "0x" not in str(error)  # an address is another one in each process
 
 
 def test_an_int32_offset_past_two_to_the_31_elements_is_seen(mutate: Mutate) -> None:
