@@ -40,7 +40,7 @@ def render(report: dict[str, Any]) -> str:
         _section("inputs", "Every input", *_certificates(report)),
         _section("explored", "Exploration", element("p", rows.explored(report))),
         _section("not-run", "Not run, not applicable", _not_run(report)),
-        _section("provenance", "Environment", _table(rows.provenance(report))),
+        _section("provenance", "Environment", _table(rows.provenance(report)), *_code_note(report)),
     ]
     body = element("body", _first_screen(report, told), element("main", *sections))
     return f"<!DOCTYPE html>\n{element('html', head, body, lang='en')}\n"
@@ -90,6 +90,11 @@ def _section(name: str, title: str, *children: object) -> Markup:
 
 def _note(text: str) -> Markup:
     return element("p", text, class_="note")
+
+
+def _code_note(report: dict[str, Any]) -> list[Markup]:
+    note = rows.code_note(report)
+    return [_note(note)] if note else []
 
 
 def _table(table: Table) -> Markup:

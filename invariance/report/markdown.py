@@ -81,4 +81,5 @@ def _not_run(report: dict[str, Any]) -> str:
 
 
 def _provenance(report: dict[str, Any]) -> str:
-    return f"## Provenance\n\n{_table(rows.provenance(report))}"
+    note = rows.code_note(report)
+    return "\n\n".join(["## Provenance", _table(rows.provenance(report)), *([note] if note else [])])

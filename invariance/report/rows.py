@@ -28,6 +28,14 @@ CERTIFICATES_UNIT = (
     "to 4,096 (FP16) and 32,768 (BF16) of these."
 )
 
+CODE_NOTE = (
+    "Rows that begin with “code of” are information and no verdict: an approximate division is within 2 ulp on NVIDIA "
+    "and may be a choice; NVIDIA's approximate tanh is off by 185 ulps at cap 30, where six are allowed; a kernel that "
+    "is compiled anew for every cap takes the cap as a compile-time constant, so each new cap costs a compilation; "
+    "without vector access a thread loads or stores less than 8 bytes at once; spills are bytes (NVIDIA) or registers "
+    "(AMD) kept in memory."
+)
+
 
 class Code(str):
     """A cell that is a name or bits, not prose."""
@@ -221,11 +229,22 @@ def _backend(name: str, backend: dict[str, Any]) -> dict[str, str]:
     for number, text in enumerate(backend["substitutions"], 1):
         flat[f"substituted in {name}, {number}"] = text
     for facts in backend.get("code", []):
-        told = ", ".join(f"{k} {v}" for k, v in facts.items() if k not in ("kernel", "target"))
+        told = ", ".join(_fact(k, v) for k, v in facts.items() if k not in ("kernel", "target"))
         flat[f"code of {name}, {facts['kernel']} for {facts['target']}, no verdict"] = told
     for pass_, kernels in (backend["launched"] or {}).items():
         flat[f"kernels launched by {name}, {pass_}"] = ", ".join(kernels) or "none"
     return flat
+
+
+def _fact(name: str, value: object) -> str:
+    told = {True: "yes", False: "no"}[value] if isinstance(value, bool) else value
+    return f"{name.replace('_', ' ')} {told}"
+
+
+def code_note(report: dict[str, Any]) -> str | None:
+    """How the rows about compiled code are read, where there are any."""
+    candidates = report["environment"]["candidates"].values()
+    return CODE_NOTE if any(backend.get("code") for backend in candidates) else None
 
 
 def _settings(report: dict[str, Any]) -> dict[str, Any]:

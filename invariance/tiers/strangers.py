@@ -15,9 +15,9 @@ from invariance.process import in_one_line
 from invariance.tiers import codegen
 from invariance.tiers.faults import MOST_CONFIGURATIONS
 from invariance.tiers.interpreter import SUBSTITUTIONS, interpreted, interpreted_factory
-from invariance.tiers.launching import Launch, Session
+from invariance.tiers.launching import Launch, Session, Variant
 
-_CAP = 30.0
+_CAP, _ANOTHER_CAP = 30.0, 20.0
 
 
 class OutOfSight(Exception):
@@ -38,16 +38,16 @@ def _tuning(session: Session) -> Iterator[str]:
             yield f"{kernel}: the first of {len(configurations)} configurations, {configurations[0]}; {rest}"
 
 
-def launches_of(factory: Callable[..., Any]) -> list[Launch]:
+def launches_of(factory: Callable[..., Any], cap: float = _CAP) -> list[Launch]:
     """What a forward and a backward on 1025 elements launch, each kernel once; raises OutOfSight."""
-    return list({launch.kernel: launch for launch in _seen(factory).launches}.values())
+    return list({launch.kernel: launch for launch in _seen(factory, cap).launches}.values())
 
 
-def _seen(factory: Callable[..., Any]) -> Session:
+def _seen(factory: Callable[..., Any], cap: float = _CAP) -> Session:
     x = torch.linspace(-2.0, 2.0, 1025).requires_grad_()
     try:
         with interpreted() as session:
-            y = factory(_CAP)(x)
+            y = factory(cap)(x)
             if isinstance(y, Tensor) and y.requires_grad:
                 y.sum().backward()  # type: ignore[no-untyped-call]  # torch's
     except Exception as error:
@@ -62,14 +62,20 @@ def code_of(factory: Callable[..., Any], target: str) -> list[dict[str, Any]]:
     """For each kernel what its code is like on a target, or why there is none; empty where nothing is seen."""
     try:
         launches = launches_of(factory)
+        elsewhere = {launch.kernel: _variant(launch) for launch in launches_of(factory, _ANOTHER_CAP)}
     except OutOfSight:
         return []
-    return [_facts(launch, target) for launch in launches]
+    return [_facts(launch, elsewhere.get(launch.kernel), target) for launch in launches]
 
 
-def _facts(launch: Launch, target: str) -> dict[str, Any]:
-    gpu, seen = codegen.TARGETS[target], launch.compiled_as
-    assert seen is not None
+def _variant(launch: Launch) -> Variant:
+    assert launch.compiled_as is not None, "a launch that was interpreted"
+    return launch.compiled_as
+
+
+def _facts(launch: Launch, elsewhere: Variant | None, target: str) -> dict[str, Any]:
+    """Of one launch; `elsewhere` is what the kernel was at another cap."""
+    gpu, seen = codegen.TARGETS[target], _variant(launch)
     # Fusion is what Triton does unless told; left open, it warns.
     options = {"num_warps": codegen.NUM_WARPS[gpu.backend], "enable_fp_fusion": True, **seen.options}
     facts: dict[str, Any] = {"kernel": launch.kernel, "target": target}
@@ -82,6 +88,7 @@ def _facts(launch: Launch, target: str) -> dict[str, Any]:
         **facts,
         "approximate_division": "arith.divf" in asm["ttir"],
         "approximate_tanh": codegen.approximates_tanh(asm["ttir"] + machine),
+        "compiled_anew_for_every_cap": elsewhere is not None and seen.constants != elsewhere.constants,
         "vector_access": codegen.vectorised(machine),
         "spills": codegen.spilled(asm, gpu),
     }

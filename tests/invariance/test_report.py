@@ -11,6 +11,7 @@ import pytest
 from invariance import report as report_package
 from invariance.judge import Mismatch, Worst
 from invariance.plan import Settings
+from invariance.report.html import render as html
 from invariance.report.markdown import LIMIT
 from invariance.report.markdown import render as markdown
 from invariance.report.model import Explored, Report
@@ -128,3 +129,15 @@ def test_an_access_outside_is_one_cause_whatever_the_sizes_were():
     shown = text(report(outside("batch", 255, 1), outside("slicing", 3, 253)))
     assert shown.count("instead of returning") == 1
     assert "in laws  batch, slicing" in shown
+
+
+@pytest.mark.parametrize("render", [markdown, html])
+def test_facts_of_code_are_words_and_say_how_they_are_read(render):
+    code = {"kernel": "k_kernel", "target": "sm_90", "compiled_anew_for_every_cap": True, "spills": 0}
+    whole = report(passed()).as_json()
+    assert "code of" not in render(whole)
+    backend = {**ENVIRONMENT["candidates"]["k"], "code": [code]}
+    shown = render({**whole, "environment": {**ENVIRONMENT, "candidates": {"k": backend}}})
+    assert "code of k, k_kernel for sm_90, no verdict" in shown
+    assert "compiled anew for every cap yes, spills 0" in shown
+    assert "an approximate division is within 2 ulp" in shown

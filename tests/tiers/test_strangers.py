@@ -104,6 +104,14 @@ def test_its_code_is_told_for_each_vendor(spec: str) -> None:
     ]
     assert all(one["approximate_division"] and one["spills"] == 0 for one in facts)
     assert not any(one["approximate_tanh"] or one["vector_access"] for one in facts)
+    assert not any(one["compiled_anew_for_every_cap"] for one in facts)
+
+
+def test_a_cap_that_is_a_constant_of_the_code_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "constant.py"
+    path.write_text(KERNEL.replace("stranger(x, y, cap, n,", "stranger(x, y, cap: tl.constexpr, n,"), "utf-8")
+    (facts,) = code_of(load(f"interpreted:{path}:Right").factory, "sm_90")
+    assert facts["compiled_anew_for_every_cap"]
 
 
 def test_a_compiler_that_ends_its_process_costs_one_target(spec: str, tmp_path: Path) -> None:
