@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import os
+import re
 import signal
 import sys
 import time
@@ -21,6 +22,7 @@ from typing import Any
 from invariance import interrupts, server
 
 LOST_DEVICE = 79  # the exit status of a child that left because of that
+_ADDRESS = re.compile(r" at 0x[0-9a-f]{6,}")  # as in the default repr of an object
 
 _parent: Connection | None = None  # set in children only
 _process: int | None = None  # the child's own, which a copy that a candidate forks does not have
@@ -109,8 +111,11 @@ def _answer(job: Job) -> tuple[str, Any]:
 
 
 def in_one_line(error: BaseException) -> str:
-    """The type and the first line of an exception; the line alone where its class says that this is enough."""
-    line = next(iter(str(error).strip().splitlines()), "")
+    """The type and the first line of an exception; the line alone where its class says that this is enough.
+
+    Without the addresses of objects, which are others in each process.
+    """
+    line = _ADDRESS.sub("", next(iter(str(error).strip().splitlines()), ""))
     if line and getattr(error, "says_all", False):
         return line
     return f"{type(error).__name__}: {line}" if line else type(error).__name__

@@ -115,3 +115,8 @@ def test_the_suite_itself_never_leaves(monkeypatch):
     monkeypatch.setattr(os, "_exit", left.append)
     process.leave_a_lost_device("cuda:0")
     assert left == []
+
+
+def test_what_is_said_of_an_exception_names_no_address():
+    error = ValueError(f"cannot take {object()} of 0x41f00000")
+    assert process.in_one_line(error) == "ValueError: cannot take <object object> of 0x41f00000"
