@@ -16,19 +16,21 @@ from torch.utils.checkpoint import checkpoint
 
 from invariance.candidate import CandidateRaised, Map, load
 from invariance.checkers import Pick, checker
+from invariance.checkers.crowds import crowd, listed, three_caps
 from invariance.checkers.modes import GRAD_MODES, GRADIENTS, in_module_states
 from invariance.checkers.packing import Packed, packed, unpacked
 from invariance.checkers.states import STATES, flushes, flushing, threads
 from invariance.checkers.views import LARGE, Args, each, flat, interpreted, plain, through, tiled
 from invariance.judge import Claim
 from invariance.process import fresh
-from strategies.caps import HIGHEST, as_fp32, cap_text, fp32_bits
+from strategies.caps import as_fp32, cap_text
 from strategies.layouts import LAYOUTS
 
 Cap = float | int
 Way = Callable[..., Tensor]
 
 _CALLS_AT_ONCE = 8
+_FEW = 4  # elements of a call that is made for what it leaves behind
 
 
 @checker(
@@ -42,10 +44,9 @@ def repeat(f: Map, args: Args, pick: Pick) -> Iterator[Claim]:
     for number in range(2, 5):
         yield Claim(f"call {number}", got=f(*args), want=kept, of=args)
     line = each(args, flat)
-    size = line[0].numel()
     between = {
         "other content": each(args, torch.neg),
-        "fewer elements": each(line, lambda t: t[: pick("fewer", 0, size)]),
+        "fewer elements": each(line, lambda t: t[: pick("fewer", 0, t.numel())]),
         "more elements": each(line, lambda t: torch.cat([t, t[: LARGE - 1], t[:1]])),
     }
     for label, others in between.items():
@@ -114,35 +115,40 @@ def grad_mode(f: Map, args: Args, pick: Pick) -> Iterator[Claim]:  # noqa: ARG00
 
 @checker(judgement="invariance", bugs=("Dao-AILab/flash-attention#2402", "sgl-project/sglang#33915"))
 def interleaved_caps(f: Map, args: Args, pick: Pick) -> Iterator[Claim]:
-    """Operators of several caps, used in turn, each keep the result that their cap has alone."""
+    """Operators of several caps, used in turn and however many are alive, each keep the result their cap has alone."""
     caps = three_caps(f.cap)
     alone = [plain(f.at(cap)(*args)) for cap in caps]
     maps = [f.at(cap) for cap in caps]
-    yield Claim(f"cap {cap_text(f.cap)}, built before the others", got=f(*args), want=alone[0], of=args)
+    yield Claim(
+        f"cap {cap_text(f.cap)}, built before {listed(caps[1:])}", got=f(*args), want=alone[0], of=args
+    )
     turn = pick("turn", 0, len(caps) - 1)
     for number in (2, 0, 1, 1, 2, 0):
         at = (number + turn) % len(caps)
-        yield Claim(f"cap {cap_text(caps[at])} in turn", got=maps[at](*args), want=alone[at], of=args)
+        label = f"cap {cap_text(caps[at])} in turn with {listed(caps[:at] + caps[at + 1 :])}"
+        yield Claim(label, got=maps[at](*args), want=alone[at], of=args)
     if len(args) == 2:
         graphs = [each_map.graph(args[0]) for each_map in maps]
         for cap, one, graph, want in zip(caps, maps, graphs, alone, strict=True):
-            yield Claim(
-                f"backward at cap {cap_text(cap)}, forwards first",
-                one.gradient(*graph, args[1]),
-                want,
-                of=args,
-            )
+            label = f"backward at cap {cap_text(cap)}, forwards of {listed(caps)} first"
+            yield Claim(label, one.gradient(*graph, args[1]), want, of=args)
+    yield from _in_a_crowd(f, args, alone[0])
 
 
-def three_caps(cap: Cap) -> tuple[Cap, ...]:
-    """The cap, an FP32 neighbour of it, and one that is far away and that no 16-bit type holds."""
-    bits = fp32_bits(cap)
-    up = 1 if as_fp32(cap) < HIGHEST else -1
-    return cap, _from_bits(bits + up), _from_bits(bits + up * 0x6A3F1)
-
-
-def _from_bits(bits: int) -> float:
-    return float(torch.tensor(bits, dtype=torch.int32).view(torch.float32))
+def _in_a_crowd(f: Map, args: Args, want: Tensor) -> Iterator[Claim]:
+    """The claims that it stays right while more and more operators are built and used: places for 1, 2, 4, ... caps."""
+    few = tuple(t[:_FEW] for t in each(args, flat))
+    graph = f.graph(args[0]) if len(args) == 2 else None
+    caps, alive, brief = crowd(f.cap), [], not interpreted(f)
+    for number, cap in enumerate(caps, 1):
+        alive.append(f.at(cap))
+        alive[-1](*few)
+        if number == len(caps) or (brief and number & (number - 1) == 0):
+            label = f"cap {cap_text(f.cap)}, after operators of {listed(caps[:number])}"
+            yield Claim(label, got=f(*args), want=want, of=args)
+    if graph is not None:
+        label = f"backward at cap {cap_text(f.cap)}, its forward before operators of {listed(caps)}"
+        yield Claim(label, f.gradient(*graph, args[1]), want, of=args)
 
 
 # One cell a pass and dtype: a fresh process costs a tenth of a second, and several caps are asked of each.

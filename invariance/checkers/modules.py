@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from invariance.candidate import Map, Operator
 from invariance.checkers import NotApplicable, Pick, checker
-from invariance.checkers.calls import three_caps
+from invariance.checkers.crowds import three_caps
 from invariance.checkers.modes import module_of
 from invariance.checkers.views import Args
 from invariance.judge import Claim

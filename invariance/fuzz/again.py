@@ -166,8 +166,13 @@ def unsteady(subject: Subject, broken: Broken) -> tuple[str, Seen] | None:
     return None
 
 
-def one_cap(subject: Subject, asked: Asked, dtype: str) -> int:
-    """Call everything of one cap and dtype, for what may not come back; how many results there were."""
+def one_cap(subject: Subject, asked: Asked, dtype: str, law: str = LAW) -> int:
+    """Call what a law calls at one cap and dtype, for what may not come back; how many results there were."""
+    if law == TOGETHER:
+        with contextlib.suppress(Raised):
+            parts = alive(candidate_of(subject), subject.passes, asked, dtype, subject.device)
+            return sum(part.elements for _, part in parts)
+        return 0
     grid = next(iter(grids(dtype, as_fp32(asked.cap), subject.seed, subject.device)))
     with contextlib.suppress(Raised):
         f = built(candidate_of(subject), subject, asked)

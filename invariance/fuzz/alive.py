@@ -6,6 +6,9 @@ time otherwise, and would never see it.
 
 from __future__ import annotations
 
+import contextlib
+import math
+import time
 import warnings
 from collections.abc import Iterator
 
@@ -13,7 +16,7 @@ import torch
 
 from invariance.candidate import Candidate, CandidateRaised, Map
 from invariance.checkers import load_laws
-from invariance.checkers.calls import three_caps
+from invariance.checkers.crowds import crowd, three_caps
 from invariance.fuzz.asked import Asked
 from invariance.fuzz.grid import Grid
 from invariance.fuzz.scan import CONSTRUCTOR, LEAVES, Part, during
@@ -22,24 +25,35 @@ from strategies.caps import as_fp32, fp32_bits
 from strategies.dtypes import TORCH, to_bits
 
 TOGETHER = "interleaved_caps"
-_ONE_IN = 4  # caps: the law builds nine operators a pass, 1.5 ms forward and 3 ms backward on a CPU
+_ONE_IN = 8  # caps: the law builds 25 operators a pass, 4 ms forward and 9 ms backward on an idle core
+_CALLS = 150  # of all passes, at most
 _EIGHTHS = 32  # magnitudes: c/8, 2c/8, ... 4c
 
 
 def due(asked: Asked, *, first: bool) -> bool:
-    """Whether a cap has its turn: the first one of a process, and one in four of the others."""
+    """Whether a cap has its turn: the first one of a process, and one in eight of the others."""
     return first or fp32_bits(asked.cap) * 0x9E3779B1 >> 20 & 0xFFF < 0x1000 // _ONE_IN
 
 
 def built_beside(asked: Asked) -> list[Asked]:
     """The caps of the operators that `alive` builds, in order."""
-    return [Asked(cap, asked.form) for cap in three_caps(asked.cap)] * 2
+    return [Asked(cap, asked.form) for cap in three_caps(asked.cap)] * 2 + [
+        Asked(cap, asked.form) for cap in crowd(asked.cap)
+    ]
 
 
 def alive(
-    candidate: Candidate, passes: tuple[str, ...], asked: Asked, dtype: str, device: str
+    candidate: Candidate,
+    passes: tuple[str, ...],
+    asked: Asked,
+    dtype: str,
+    device: str,
+    seconds: float = math.inf,
 ) -> Iterator[tuple[Grid, Part]]:
-    """The law at a cap in each pass: one element that breaks it, or none. Raises Raised when the candidate does."""
+    """The law at a cap in each pass: one element that breaks it, or none. Raises Raised when the candidate does.
+
+    seconds: where the calls of a pass would take longer, it is left out: a slow candidate is no hang.
+    """
     law, given = load_laws()[TOGETHER], asked.given(candidate, device)
     grid = _around(as_fp32(asked.cap), dtype, device)
     broken = False
@@ -53,6 +67,12 @@ def alive(
             args: tuple[torch.Tensor, ...] = (grid.tensor(),)
             if pass_ == "backward":
                 args = (*args, torch.ones_like(grid.both, dtype=f.out_dtype(grid.tensor_dtype, device)))
+            began = time.monotonic()
+            if seconds < math.inf:
+                with contextlib.suppress(CandidateRaised, *LEAVES):
+                    f.at(three_caps(f.cap)[1])(*args)
+            if time.monotonic() - began > seconds / _CALLS:
+                continue
             try:
                 found = judge(law.check(f, args, lambda _name, low, _high: low))
             except (CandidateRaised, *LEAVES):
@@ -70,7 +90,7 @@ def alive(
 
 def _each_runs(f: Map, args: tuple[torch.Tensor, ...]) -> bool:
     try:
-        for cap in three_caps(f.cap):
+        for cap in (*three_caps(f.cap), *crowd(f.cap)):
             f.at(cap)(*args)
     except (CandidateRaised, *LEAVES):
         return False

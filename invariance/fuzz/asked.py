@@ -80,18 +80,18 @@ def _told_at_calls(factory: Callable[[Cap], Operator]) -> tuple[Operator, str]:
     return op, parameter
 
 
-def forms_of(candidate: Candidate, device: str) -> tuple[str, ...]:
+def forms_of(candidate: Candidate, device: str, cap: Cap = 7.0) -> tuple[str, ...]:
     """The forms besides a number in which the candidate takes its cap: each asked once, of four elements."""
     forms = (TENSOR, CALL) if candidate.convention == "operator" else (TENSOR,)
-    return tuple(form for form in forms if _takes(candidate, form, device))
+    return tuple(form for form in forms if _takes(candidate, Asked(cap, form), device))
 
 
-def _takes(candidate: Candidate, form: str, device: str) -> bool:
+def _takes(candidate: Candidate, asked: Asked, device: str) -> bool:
     x = torch.tensor([-1.0, 0.0, 1.0, 2.0], device=device)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            y = Asked(7.0, form).map(candidate, "inference", device)(x)
+            y = asked.map(candidate, "inference", device)(x)
     except Exception:  # noqa: BLE001 - whatever it raises, it refuses
         return False
     return y.shape == x.shape and math.isfinite(float(y.sum()))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import time
@@ -12,18 +11,19 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from invariance import environment
-from invariance.candidate import CandidateNotLoadable, display_name
+from invariance.candidate import display_name
 from invariance.fuzz.asked import Asked
+from invariance.fuzz.deaths import death
 from invariance.fuzz.finding import Finding
 from invariance.fuzz.findings import Explainer
+from invariance.fuzz.probing import known_of
 from invariance.fuzz.rounds import CRASHED, LATE, Broken, Judged, Subject
-from invariance.fuzz.scan import LAW
 from invariance.fuzz.schedule import Schedule
 from invariance.interrupts import heed, settled
-from invariance.process import Job, Outcome, run_job, run_jobs
+from invariance.process import Job, Outcome, run_jobs
 from oracles.formats import cap_as_fp32
 from oracles.tolerances import load_contract
-from strategies.caps import as_fp32, cap_text
+from strategies.caps import as_fp32
 
 Progress = Callable[["Campaign"], None]
 
@@ -122,9 +122,10 @@ class Campaign:
 
     def run(self) -> None:
         """Everything; raises CandidateNotLoadable. An interrupt ends it, and is noted."""
-        self.prepare()
         self._started, self._rounds = time.monotonic(), iter(self.schedule)
         try:
+            self.prepare()
+            self._started = time.monotonic()
             for outcome in run_jobs(_Jobs(self._next_job), workers=self.limits.workers):
                 self.receive(outcome)
                 self.seconds = time.monotonic() - self._started
@@ -139,23 +140,16 @@ class Campaign:
 
     def prepare(self) -> None:
         """Ask what the candidate is; raises CandidateNotLoadable for what cannot be loaded or has one cap only."""
-        kwargs = {"subject": self.subject}
-        outcome = run_job(Job("invariance.fuzz.probing:probed", kwargs, 120.0))
-        if outcome.kind != "done":
-            raise CandidateNotLoadable(f"candidate {self.subject.spec!r}: {outcome.reason}")
-        self.probe, self._loading = outcome.value, outcome.seconds
-        if "unloadable" in self.probe:
-            raise CandidateNotLoadable(self.probe["unloadable"])
-        if self.probe["fixed_cap"] is not None:
-            raise CandidateNotLoadable(
-                f"candidate {self.subject.spec!r} is configured with its own cap, {cap_text(self.probe['fixed_cap'])}: "
-                "give its class, a factory or a function of (x, cap)"
-            )
+        known = known_of(self.subject, self.limits.timeout)
+        self.probe, self._loading = known.facts, known.loading
         if not self.probe["differentiable"]:
             self.subject = replace(
                 self.subject, passes=tuple(p for p in self.subject.passes if p != "backward")
             )
         self.schedule.forms = self.probe["forms"]
+        for broken in known.broken:
+            self.schedule.given(broken.asked.cap, "before the first round")
+            self._take(Judged(broken.asked, 1, broken=[broken]))
 
     def _next_job(self) -> Job | None:
         """Caps that a child did not come to, else the next round; None while there is nothing to do."""
@@ -182,7 +176,9 @@ class Campaign:
         """
         patience = self._patience()  # a new child loads the candidate first
         kwargs = {"subject": self.subject, "caps": caps, "seconds": min(patience / 2, NEWS)}
-        return Job("invariance.fuzz.rounds:run_round", kwargs, 1.5 * patience + 2 * self._loading)
+        return Job(
+            "invariance.fuzz.rounds:run_round", kwargs, 1.5 * patience + 2 * self._loading, key=patience
+        )
 
     def _patience(self) -> float:
         """Seconds for a cap: once the candidate has hung, a few times what an honest round took."""
@@ -199,18 +195,10 @@ class Campaign:
                 self._take(judged)
             return
         self._hangs += outcome.kind == "timed out"
-        caps: list[Asked] = outcome.job.kwargs["caps"]
-        asked, dtype = caps[0], self.subject.dtypes[0]
-        reason = outcome.reason or "failed"
-        if outcome.announced is not None:
-            record, dtype, *why = json.loads(outcome.announced)
-            asked, reason = Asked.of_record(record), "".join(why) or reason
-        place = [a.record() for a in caps].index(asked.record())
-        self._put_back(caps[place + 1 :])
-        self._put_back(caps[:place])  # judged, and lost with the child
-        kind = LATE if outcome.kind == "timed out" else CRASHED
-        broken = Broken(LAW, self.subject.passes[0], dtype, asked, kind=kind, reason=reason)
-        self._take(Judged(asked, 1, broken=[broken]))
+        broken, left = death(outcome, self.subject)
+        for caps in left:
+            self._put_back(caps)
+        self._take(Judged(broken.asked, 1, broken=[broken]))
 
     def _put_back(self, caps: list[Asked]) -> None:
         if caps:

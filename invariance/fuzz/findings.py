@@ -5,15 +5,18 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from itertools import product
 from typing import Any
 
 from invariance.candidate import display_name
 from invariance.checkers import load_laws
 from invariance.fuzz.again import Seen, case_of, wide_case
+from invariance.fuzz.alive import TOGETHER, built_beside
 from invariance.fuzz.asked import NUMBER, Asked
 from invariance.fuzz.finding import ATTEMPTS, UNSTEADY, Finding
 from invariance.fuzz.history import fewer, needed
 from invariance.fuzz.rounds import CRASHED, LATE, REFUSED, WRONG, Broken, Subject
+from invariance.fuzz.scan import LAW
 from invariance.judge import Mismatch
 from invariance.process import Job, run_job
 from invariance.verdict import FAIL, Cell, Verdict
@@ -221,22 +224,34 @@ class Explainer:
 
     def _deadly(self, broken: Broken) -> Finding:
         """A cap that kills or holds its process: each attempt in a child of its own."""
+        met, broken = str(broken.asked), self._by_itself(broken)
         asked, case = broken.asked, wide_case(broken, broken.asked)
         reason = broken.reason or broken.kind
         dies = self._dies(broken)
         if dies(asked.cap):
-            cap = near_cap(asked.cap, dies, self.within, budget=CAPS_THAT_KILL)
-            asked, small = replace(asked, cap=cap), Case((1,), broken.dtype, cap, values="constant")
-            case = small if self._kills(broken, small, asked) else wide_case(broken, asked)
+            asked = replace(asked, cap=near_cap(asked.cap, dies, self.within, budget=CAPS_THAT_KILL))
+            small = Case((1,), broken.dtype, asked.cap, values="constant")
+            ways = product(self.subject.passes, (small, wide_case(broken, asked)))
+            seen = (way for way in ways if self._kills(replace(broken, pass_=way[0]), way[1], asked))
+            pass_, case = next(seen, (broken.pass_, wide_case(broken, asked)))
+            broken = replace(broken, pass_=pass_)
         else:
             reason = f"{reason}; {FLAKY}"
-        return Finding(
-            self._verdict(broken, case, reason), asked, seen_at=(str(broken.asked),), kind=broken.kind
-        )
+        return Finding(self._verdict(broken, case, reason), asked, seen_at=(met,), kind=broken.kind)
+
+    def _by_itself(self, broken: Broken) -> Broken:
+        """Where operators of several caps were alive: the cap of them that kills alone, if one does."""
+        if broken.law != TOGETHER:
+            return broken
+        alone = replace(broken, law=LAW)
+        caps = dict.fromkeys(built_beside(broken.asked))
+        found = next((asked for asked in caps if self._dies(alone)(asked.cap)), None)
+        return broken if found is None else replace(alone, asked=found)
 
     def _dies(self, broken: Broken) -> Callable[[Cap], bool]:
         def dies(cap: Cap) -> bool:
-            kwargs = {"subject": self.subject, "asked": replace(broken.asked, cap=cap), "dtype": broken.dtype}
+            asked = replace(broken.asked, cap=cap)
+            kwargs = {"subject": self.subject, "asked": asked, "dtype": broken.dtype, "law": broken.law}
             outcome = run_job(Job("invariance.fuzz.again:one_cap", kwargs, self.brief))
             return outcome.kind not in ("done", "raised")
 
@@ -244,4 +259,4 @@ class Explainer:
 
     def _kills(self, broken: Broken, case: Case, asked: Asked) -> bool:
         outcome = run_job(self._line_job(broken, case, (), asked, self.brief))
-        return outcome.kind != "done" or outcome.value[0].failed
+        return outcome.kind not in ("done", "raised")

@@ -131,7 +131,7 @@ def run_round(subject: Subject, caps: list[Asked], seconds: float = math.inf) ->
     found = []
     for asked in caps:
         try:
-            found.append(judge_cap(candidate, subject, asked))
+            found.append(judge_cap(candidate, subject, asked, seconds))
         finally:
             _end_if_poisoned(subject, asked)
         if time.monotonic() >= end:
@@ -147,19 +147,23 @@ def _end_if_poisoned(subject: Subject, asked: Asked) -> None:
         torch.zeros(1, device=subject.device).item()
     except RuntimeError as error:
         reason = process.in_one_line(error)
-        process.announce(
-            json.dumps([asked.record(), subject.dtypes[0], f"the device's context was lost: {reason}"])
-        )
+        announce(asked, subject.dtypes[0], why=f"the device's context was lost: {reason}")
         os._exit(POISONED)
 
 
-def judge_cap(candidate: Candidate, subject: Subject, asked: Asked) -> Judged:
+def announce(asked: Asked, dtype: str, law: str = LAW, why: str | None = None) -> None:
+    """Tell the parent what is judged now; why: what it ends of, where this process knows."""
+    process.announce(json.dumps([asked.record(), dtype, law, why]))
+
+
+def judge_cap(candidate: Candidate, subject: Subject, asked: Asked, seconds: float = math.inf) -> Judged:
     """Every grid of every dtype at one cap, on an accelerator all FP32 inputs of the forward pass besides; then, at the
-    first cap of a process and at some of the others, operators of several caps in turn.
+    first cap of a process and at some of the others, operators of several caps in turn if that takes no longer than the
+    seconds.
     """
     judged, first = Judged(asked), not _seen
     for dtype in subject.dtypes:
-        process.announce(json.dumps([asked.record(), dtype]))
+        announce(asked, dtype)
         every = dtype == "fp32" and subject.device != "cpu" and "forward" in subject.passes
         # What all inputs show the sample need not.
         sampled = (
@@ -179,15 +183,16 @@ def judge_cap(candidate: Candidate, subject: Subject, asked: Asked) -> Judged:
             _take_raised(judged, dtype, error)
         _seen.append(asked)
     if not judged.broken and due(asked, first=first):
-        _together(candidate, subject, judged)
+        _together(candidate, subject, judged, seconds)
     return judged
 
 
-def _together(candidate: Candidate, subject: Subject, judged: Judged) -> None:
+def _together(candidate: Candidate, subject: Subject, judged: Judged, seconds: float) -> None:
     """Operators of several caps in turn; the few elements are not counted, as it depends on the process which caps."""
     dtype = subject.dtypes[-1]
+    announce(judged.asked, dtype, TOGETHER)
     try:
-        for grid, part in alive(candidate, subject.passes, judged.asked, dtype, subject.device):
+        for grid, part in alive(candidate, subject.passes, judged.asked, dtype, subject.device, seconds):
             _take_broken(judged, grid, part)
     except Raised as error:
         _take_raised(judged, dtype, error, TOGETHER)

@@ -72,6 +72,10 @@ class Schedule:
         mine, of = self.shard
         return spread(bf16_caps(self.within)[mine - 1 :: of])
 
+    def given(self, cap: Cap, source: str) -> None:
+        """A cap that was judged otherwise, and does not come again."""
+        self._seen.setdefault((type(cap), cap), source)
+
     def source(self, cap: Cap) -> str:
         """The family, or what else gave a cap."""
         return self._seen.get((type(cap), cap), "bf16")

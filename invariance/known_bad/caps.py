@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from itertools import count
 from typing import Any
+from weakref import WeakValueDictionary
 
 import torch
 from torch import Tensor
@@ -156,6 +158,36 @@ def last_built_wins(softcap: float) -> Kernel:
     """The cap lives in the module, not in the operator: whoever is built last sets it for all."""
     kernel = Kernel(softcap, lambda x, _: capped(x, _last[0]), lambda x, g, _: gradient(x, g, _last[0]))
     _last[0] = kernel.softcap
+    return kernel
+
+
+_places, _taken = [0.0] * 16, count()
+
+
+@wrong(bugs=(7,), must={"interleaved_caps"})
+def one_of_sixteen_places(softcap: float) -> Kernel:
+    """The caps of a process have sixteen places: the seventeenth operator overwrites the first one's."""
+    place = next(_taken) % len(_places)
+    _places[place] = cap_as_fp32(softcap)
+    return Kernel(
+        softcap,
+        lambda x, _: capped(x, _places[place]),
+        lambda x, g, _: gradient(x, g, _places[place]),
+    )
+
+
+_alive: WeakValueDictionary[int, Kernel] = WeakValueDictionary()
+
+
+@wrong(bugs=(7,), must={"interleaved_caps"})
+def beside_its_double(softcap: float) -> Kernel:
+    """One buffer for operators of a cap and of its double: the smaller one is wrong while the larger one lives."""
+
+    def own(c: float) -> float:
+        return c * 1.01 if any(other.softcap == 2 * c for other in list(_alive.values())) else c
+
+    kernel = Kernel(softcap, lambda x, c: capped(x, own(c)), lambda x, g, c: gradient(x, g, own(c)))
+    _alive[id(kernel)] = kernel
     return kernel
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import threading
 
@@ -286,11 +287,42 @@ class BackwardOfTheLastForward:
         return (args[1].float() * (1 - t * t)).to(out.dtype)
 
 
+class EightPlaces:
+    """The caps of a process have eight places, which operators take in turn."""
+
+    caps, built = (dict[int, float](), itertools.count())
+
+    def __init__(self, softcap):
+        self.place = next(self.built) % 8
+        self.caps[self.place] = softcap
+
+    def __call__(self, x):
+        return softcap(x, self.caps[self.place])
+
+
+class BackwardOfTheLastSixteen(BackwardOfTheLastForward):
+    """The forward leaves its cap in one of sixteen places, and the backward reads it there."""
+
+    caps, called = (dict[int, float](), itertools.count())
+
+    def __call__(self, x):
+        place = next(self.called) % 16
+        self.caps[place] = self.softcap
+
+        def stale(out, args):
+            t = torch.tanh(args[0].float() / self.caps[place])
+            return (args[1].float() * (1 - t * t)).to(out.dtype)
+
+        return softcap(x, self.softcap, stale, "backward")
+
+
 @pytest.mark.parametrize(
     ("kernel", "passes", "label"),
     [
-        (LastCapWins, PASSES, "built before the others"),
-        (BackwardOfTheLastForward, ("backward",), "forwards first"),
+        (LastCapWins, PASSES, "built before caps 30.000002, 30.83005"),
+        (BackwardOfTheLastForward, ("backward",), "forwards of caps"),
+        (EightPlaces, PASSES, "after operators of caps 60, 15"),
+        (BackwardOfTheLastSixteen, ("backward",), "its forward before operators of caps 60, 15"),
     ],
 )
 def test_interleaved_caps_catches(kernel, passes, label):

@@ -6,6 +6,7 @@ import math
 import os
 import struct
 import time
+import weakref
 from pathlib import Path
 
 import torch
@@ -313,3 +314,79 @@ def wrong_once(x, cap):
         marker.touch()
         return _kernel(x, 1.01 * cap)
     return _kernel(x, cap)
+
+
+class DiesNearSeven:
+    """Ends its process at caps from 6 to 7.5: a campaign that asks what the candidate takes meets one of them."""
+
+    def __init__(self, softcap):
+        self.cap = softcap
+
+    def __call__(self, x):
+        if 6 < self.cap < 7.5:
+            os.abort()
+        return _kernel(x, self.cap)
+
+
+class DiesAtThirty(DiesNearSeven):
+    """Ends its process at the cap of every first question."""
+
+    def __call__(self, x):
+        if self.cap == 30:
+            os._exit(0)
+        return _kernel(x, self.cap)
+
+
+_alive = weakref.WeakSet()
+
+
+class DiesBesideItsDouble(DiesNearSeven):
+    """Ends its process where an operator of twice its cap is alive."""
+
+    def __init__(self, softcap):
+        super().__init__(softcap)
+        _alive.add(self)
+
+    def __call__(self, x):
+        if any(other.cap == 2 * self.cap for other in _alive):
+            os.abort()
+        return _kernel(x, self.cap)
+
+
+class WrongBesideItsDouble(DiesBesideItsDouble):
+    """Another result where an operator of twice its cap is alive."""
+
+    def __call__(self, x):
+        return _kernel(x, self.cap * (1.01 if any(o.cap == 2 * self.cap for o in _alive) else 1.0))
+
+
+class FourPlaces:
+    """Four places for caps in a process, used in turn: the fifth operator overwrites the first one's."""
+
+    caps, built = [1.0] * 4, 0
+
+    def __init__(self, softcap):
+        self.place = FourPlaces.built % 4
+        FourPlaces.built += 1
+        self.caps[self.place] = softcap
+
+    def __call__(self, x):
+        return _kernel(x, self.caps[self.place])
+
+
+_calls = [0]
+
+
+def wrong_now_and_then(x, cap):
+    """Every 97th call of a process is 2^-9 too large."""
+    _calls[0] += 1
+    return _kernel(x, cap * (1 + 2.0**-9 * (_calls[0] % 97 == 0)))
+
+
+_first_of_a_shape = {}
+
+
+def keeps_the_first_cap_of_a_shape(x, cap):
+    """The cap that a shape, dtype and gradient mode were called with first is kept for them."""
+    kept = _first_of_a_shape.setdefault((tuple(x.shape), x.dtype, x.requires_grad), cap)
+    return _kernel(x, kept)

@@ -50,6 +50,20 @@ def test_a_cap_in_a_global_is_found_with_the_law_that_two_operators_break():
     assert not fails_again({**found.findings[0].line(), "candidate": "native"})
 
 
+@pytest.mark.parametrize(
+    ("kernel", "says"),
+    [
+        ("WrongBesideItsDouble", "cap 1, after operators of cap 2:"),
+        ("FourPlaces", "cap 1, after operators of caps 2, 0.5:"),
+    ],
+)
+def test_what_other_operators_do_to_one_is_found_and_they_are_named(kernel, says):
+    (finding,) = campaign(kernel, 2, ("forward",)).findings
+    assert (finding.verdict.cell.law, finding.asked.cap) == ("interleaved_caps", 1.0)
+    assert says in str(finding)
+    assert fails_again(finding.line())
+
+
 def test_a_gradient_that_reads_the_cap_of_the_last_call_is_found():
     (finding,) = campaign("GradientKeptInAGlobal", 2, ALL).findings
     assert (finding.verdict.cell.law, finding.verdict.cell.pass_) == ("interleaved_caps", "backward")
@@ -162,3 +176,24 @@ def test_what_was_seen_once_is_one_finding_whatever_the_law():
         one, asked=Asked(3.0), verdict=replace(one.verdict, cell=replace(one.verdict.cell, law="grad_mode"))
     )
     assert one.same(other)
+
+
+def test_a_cap_that_kills_the_first_questions_is_found_and_the_campaign_goes_on():
+    for kernel, cap, how, passes in (
+        ("DiesNearSeven", 7.0, "SIGABRT", BOTH),
+        ("DiesAtThirty", 30.0, "exited with status 0", ("forward",)),
+    ):
+        found = campaign(kernel, 4, passes)
+        (finding,) = found.findings
+        assert (finding.kind, finding.asked) == ("crashed", Asked(cap))
+        assert how in str(finding)
+        assert found.caps >= 5
+        outcome = run_job(corpus.job(finding.line(), finding.line()["candidate"], "cpu", 30.0))
+        assert outcome.kind == "crashed"
+
+
+def test_what_dies_beside_another_operator_has_a_line_that_dies_too():
+    (finding,) = campaign("DiesBesideItsDouble", 2, ("forward",)).findings
+    assert (finding.kind, finding.verdict.cell.law) == ("crashed", "interleaved_caps")
+    outcome = run_job(corpus.job(finding.line(), finding.line()["candidate"], "cpu", 30.0))
+    assert outcome.kind == "crashed"
