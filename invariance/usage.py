@@ -10,7 +10,7 @@ import struct
 import sys
 import tempfile
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TypeVar
 
@@ -21,6 +21,7 @@ Value = TypeVar("Value")
 _DECIMAL = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?", re.ASCII | re.IGNORECASE)
 _HEX = re.compile(r"[+-]?0x([0-9a-f]+\.?[0-9a-f]*|\.[0-9a-f]+)(p[+-]?\d+)?", re.ASCII | re.IGNORECASE)
 _WHOLE = re.compile(r"\d{1,18}", re.ASCII)
+_TOO_LARGE = re.compile(r"[1-9]\d{18,}", re.ASCII)
 _ECHOED = 40  # characters of a wrong argument that a message repeats
 
 
@@ -79,6 +80,8 @@ def read_dtype(text: str) -> str:
 
 def read_whole(flag: str, text: str, *, least: int) -> int:
     """A whole number of at least `least`."""
+    if _TOO_LARGE.fullmatch(text):
+        raise UsageError(f"{flag} {shown(text)} is too large")
     if not _WHOLE.fullmatch(text) or int(text) < least:
         raise UsageError(f"{flag} {shown(text)} is not a whole number of at least {least}")
     return int(text)
@@ -134,11 +137,25 @@ def writable(folder: Path | None, flag: str = "--report") -> None:
         raise UsageError(f"{flag} {folder}: {error.strerror or error}") from error
 
 
+def deliver(text: str, folder: Path | None, write: Callable[[Path], object]) -> None:
+    """Write a report's files and print it; raises UsageError after both, so that a full disk takes no verdict with it."""
+    failed: OSError | None = None
+    if folder is not None:
+        try:
+            write(folder)
+        except OSError as error:
+            failed = error
+    print(text, end="")
+    if failed is not None:
+        raise UsageError(f"--report {folder}: {failed.strerror or failed}")
+
+
 def abandoned(folder: Path | None, stem: str) -> None:
-    """Where an interrupt came before a run could write anything: an older report there is not this run's."""
-    if folder is None or not (folder / f"{stem}.json").exists():
+    """Where an interrupt came before a run could write anything: it says so, also in the place of an older report."""
+    if folder is None:
         return
     with contextlib.suppress(OSError):
+        folder.mkdir(parents=True, exist_ok=True)
         (folder / f"{stem}.json").write_text(
             '{"verdict": "incomplete", "complete": false}\n', encoding="utf-8"
         )

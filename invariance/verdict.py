@@ -148,7 +148,7 @@ def failure_lines(
     """What there is to tell of a failure, by name, always in this order."""
     broken = mismatch or Mismatch("", "")
     lines = [
-        ("what", f"{broken.label}: {_counted(broken)}" if mismatch else None),
+        ("what", f"{broken.label}{_joint(broken)}{_counted(broken)}" if mismatch else None),
         ("why", reason),
         ("index", None if broken.index is None else tuple(broken.index)),
         ("input", broken.input),
@@ -161,6 +161,11 @@ def failure_lines(
         ("replay", replay),
     ]
     return [(name, value) for name, value in lines if value is not None]
+
+
+def _joint(broken: Mismatch) -> str:
+    """A label that is the beginning of a sentence is read on; any other says where the rest was seen."""
+    return " " if broken.label.startswith(("the candidate", "the constructor")) else ": "
 
 
 def _counted(broken: Mismatch) -> str:

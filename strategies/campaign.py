@@ -194,14 +194,39 @@ def _figures(halves: int) -> tuple[bool, float]:
 ROUND_VALUES: Final = [halves / 2 for halves in sorted(spread(range(1, 257)), key=_figures)]
 
 
-def near_round(within: CapRange, seed: int, number: int) -> Cap | None:
-    """Integers and halves to 128, which people use, each once, the roundest first; then any within 1% of one of them.
+# Where a branch or a table for everyday caps would be.
+_EVERYDAY: Final = (
+    1.0,
+    10.0,
+    100.0,
+    30.0,
+    50.0,
+    20.0,
+    1000.0,
+    0.1,
+    25.0,
+    5.0,
+    2.0,
+    15.0,
+    0.01,
+    0.5,
+    1e4,
+    0.001,
+)
 
-    Breaks a table or a branch for an interval of everyday caps. None where the value is outside the range.
+
+def near_round(within: CapRange, seed: int, number: int) -> Cap | None:
+    """In turn: integers and halves to 128, which people use, the roundest first; and caps beside an everyday one.
+
+    Each integer or half once, then any within 1% of one of them. Beside an everyday cap are those within 1%, as many
+    within a half of a percent, a quarter, and so on: a narrow interval is met too. Breaks a table or a branch for an
+    interval of everyday caps. None where the value is outside the range.
     """
-    turn, place = divmod(number, len(ROUND_VALUES))
-    value = ROUND_VALUES[place]
-    if turn:
-        low, high = fp32_bits(0.99 * value), fp32_bits(1.01 * value)
-        value = cap_of_bits(scalar(low, high, seed, number, "near round"))
+    number, beside = divmod(number, 2)
+    turn, place = divmod(number, len(_EVERYDAY) if beside else len(ROUND_VALUES))
+    value = _EVERYDAY[place] if beside else ROUND_VALUES[place]
+    if beside or turn:
+        halvings = scalar(0, 7, seed, number, "halvings") if beside else 0
+        low, high = (fp32_bits((1.0 + side * 0.01 / 2**halvings) * value) for side in (-1, 1))
+        value = cap_of_bits(scalar(low, high, seed, number, "beside" if beside else "near round"))
     return value if value in within else None

@@ -49,7 +49,9 @@ def run(options: argparse.Namespace) -> int:
 def _replay_all(path: Path, options: argparse.Namespace) -> Counter[str]:
     """Every line, and how many came to what; one that cannot be judged is told by its number, and the rest go on."""
     try:
-        lines = list(corpus.lines_of(path.read_bytes()))
+        lines = list(corpus.lines_of(corpus.read(path)))
+    except corpus.NoCorpus as error:
+        raise UsageError(f"{path} {error}") from error
     except OSError as error:
         raise UsageError(f"{path} is no file of cases: {error.strerror or error}") from error
     if all(text is None for _, text in lines):

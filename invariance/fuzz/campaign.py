@@ -14,7 +14,7 @@ from invariance import environment
 from invariance.candidate import display_name
 from invariance.fuzz.asked import Asked
 from invariance.fuzz.deaths import death
-from invariance.fuzz.finding import Finding
+from invariance.fuzz.finding import LISTED, Finding
 from invariance.fuzz.findings import Explainer
 from invariance.fuzz.probing import known_of
 from invariance.fuzz.rounds import CRASHED, LATE, Broken, Judged, Subject
@@ -32,7 +32,6 @@ SHORT_PATIENCE = 5.0  # seconds
 NEWS = 5.0  # seconds after which a child tells what it has
 BRIEF = 3.0  # seconds for a cap that kills or hangs
 SHOWN = 16  # worst caps of a pass that are kept
-LISTED = 5  # caps named with a finding
 
 
 def unseen(campaign: Campaign) -> None:
@@ -114,6 +113,11 @@ class Campaign:
     _slowest: float = 0.0
     _loading: float = 0.0
     _left: list[list[Asked]] = field(default_factory=list)
+
+    @property
+    def begun(self) -> bool:
+        """Whether it has run at all."""
+        return self._started > 0.0
 
     @property
     def found(self) -> bool:

@@ -7,6 +7,7 @@ that does not come each time, and timeout, the seconds after which a candidate w
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import json
 from collections.abc import Iterator
@@ -41,10 +42,20 @@ def prepare(path: Path) -> None:
 
 def _check_all(path: Path) -> None:
     """A file with lines of a corpus among others is one: a line may have been cut short, and replay tells of it."""
-    lines = list(lines_of(path.read_bytes()))
+    lines = list(lines_of(read(path)))
     if lines and not any(_known(text) for _, text in lines):
         number, text = lines[0]
         raise NoCorpus("is not text" if text is None else f"is no corpus: line {number} is {text[:40]!r}")
+
+
+def read(path: Path) -> bytes:
+    """What a file holds; OSError, or NoCorpus where it is UTF-16, of which no line is one."""
+    content = path.read_bytes()
+    for name in ("utf-16-le", "utf-16-be"):
+        with contextlib.suppress(UnicodeDecodeError):
+            if content.decode(name).lstrip("\ufeff").startswith(("{", "#")):
+                raise NoCorpus("is UTF-16, and a corpus is UTF-8: save it as that")
+    return content
 
 
 def lines_of(content: bytes) -> Iterator[tuple[int, str | None]]:

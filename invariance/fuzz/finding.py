@@ -17,6 +17,7 @@ _ANSWERS = (("too at", True), ("not at", False))
 UNSTEADY = "not the same twice"
 ATTEMPTS = 16  # at a failure that does not come each time
 VERSION = 1  # of a line
+LISTED = 5  # caps named with a finding
 
 
 @dataclass(frozen=True)
@@ -110,6 +111,11 @@ class Finding:
             return f"{status} {UNSTEADY} · {law}" if self.kind == UNSTEADY else f"{status} {law}"
         return f"{self.verdict.status.upper()} {self.kind}{words[self.kind]} · cap {self.asked} · {cell.candidate}"
 
+    def _seen(self) -> str:
+        """The caps, and how often; some are left out where there would be too many."""
+        more = " and more" if self.times > len(self.seen_at) >= LISTED else ""
+        return f"{', '.join(self.seen_at)}{more}" + (f", {self.times} times" if self.times > 1 else "")
+
     def __str__(self) -> str:
         lines = [line for line in str(self.verdict).splitlines()[1:] if not line.startswith("  replay ")]
         answers = {word: [w for w, fails in self.variations if fails is said] for word, said in _ANSWERS}
@@ -120,10 +126,7 @@ class Finding:
                 f"caps {', '.join(map(str, self.history))} in the same process" if self.history else "",
             ),
             *((word, ", ".join(there)) for word, there in answers.items()),
-            (
-                "seen at",
-                ", ".join(self.seen_at) + (f" and more, {self.times} times" if self.times > 1 else ""),
-            ),
+            ("seen at", self._seen()),
             ("replay", self.replay),
         ]
         return "\n".join([self.head, *lines, *(f"  {name:<8} {value}" for name, value in more if value)])

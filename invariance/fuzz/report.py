@@ -85,13 +85,16 @@ def _timing(campaign: Campaign) -> dict[str, Any]:
 
 
 def verdict(campaign: Campaign) -> str:
-    """found, nothing found, nothing judged, or incomplete where an interrupt or the time came before the first cap."""
+    """found, nothing found, nothing judged, or incomplete; where an interrupt ended it, with what it had found."""
     if campaign.found:
-        return "found" if campaign.findings else "found outside the judged domain"
+        found = "found" if campaign.findings else "found outside the judged domain"
+        return f"incomplete, {found}" if campaign.interrupted else found
     if campaign.schedule.exhaustive and not campaign.schedule.every:
         return "nothing judged: the shard holds no caps"
-    if campaign.interrupted or campaign.caps + campaign.outside == 0:
+    if campaign.interrupted or not campaign.begun:
         return "incomplete"
+    if campaign.caps + campaign.outside == 0:
+        return "nothing judged: the time was over before the first cap"
     if not campaign.caps:
         return "nothing judged: every cap is outside the judged domain, and none broke a rule there"
     if campaign.schedule.exhaustive and not campaign.complete:

@@ -87,7 +87,8 @@ class Schedule:
             kind = KINDS[len(self.rounds) % len(KINDS)]
             seed = scalar(0, 2**32 - 1, self.seed, *self.shard, len(self.rounds))
             self.rounds.append((kind, seed))
-            fresh = self._new(self._round(kind, size, seed)) or self._new(self._families(size))
+            ends = [] if len(self.rounds) > 1 else self._ends()
+            fresh = self._new([*ends, *self._round(kind, size, seed)]) or self._new(self._families(size))
             patterns = {fp32_bits(cap) for cap in fresh}
             barren = barren + 1 if patterns <= self._patterns else 0
             self._patterns |= patterns
@@ -122,10 +123,17 @@ class Schedule:
             return [("near round values", cap) for cap in islice(self._near_round(), size)]
         return self._families(size)
 
+    def _ends(self) -> list[tuple[str, Cap]]:
+        """First of a range that leaves the judged domain: the ends of what it has of that."""
+        low, high = max(self.within.low, LOWEST), min(self.within.high, HIGHEST)
+        if low > high or (low, high) == (self.within.low, self.within.high) or self.shard[0] > 1:
+            return []
+        return [("ends", low), ("ends", high)]
+
     def _near_round(self) -> Iterator[Cap]:
         """Those of the next turn of all round values that lie in the range."""
         mine, of = self.shard
-        for _ in range(len(ROUND_VALUES)):
+        for _ in range(2 * len(ROUND_VALUES)):
             self._round_number += 1
             cap = near_round(self.within, self.seed, (self._round_number - 1) * of + mine - 1)
             if cap is not None:

@@ -26,6 +26,7 @@ from invariance.fuzz.schedule import Schedule
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
     shutil.copy(Path(__file__).with_name("planted.py"), tmp_path)
+    (tmp_path / "utf16.jsonl").write_text('{"law": "exact_value"}\n', encoding="utf-16")
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -45,6 +46,8 @@ def fuzz(kernel: str, *arguments: str) -> int:
         (["--softcap-range", "2^-60:2^128"], "LO:HI"),
         (["--softcap-range", "1_0:2_0"], "LO:HI"),
         (["--timeout", "1e-3"], "--timeout 0.001: a cap is all inputs of three dtypes, give it 1 s at least"),
+        (["--softcap-range", "-1:1"], "--softcap-range '-1:1' is not LO:HI"),
+        (["--corpus", "utf16.jsonl"], "--corpus utf16.jsonl: is UTF-16, and a corpus is UTF-8"),
         (["--minutes", "0"], "--minutes '0'"),
         (["--minutes", "nan"], "--minutes 'nan'"),
         (["--examples", "0"], "--examples '0'"),
@@ -73,9 +76,8 @@ def test_a_bad_request_is_one_line_and_status_2(folder, capsys, arguments, says)
     assert printed.out == ""
     assert says in printed.err
     assert len(printed.err.strip().splitlines()) == 1
-    assert [path.name for path in folder.iterdir() if path.suffix != ".pyc" and path.is_file()] == [
-        "planted.py"
-    ]
+    left = {path.name for path in folder.iterdir() if path.suffix != ".pyc" and path.is_file()}
+    assert left == {"planted.py", "utf16.jsonl"}
 
 
 def test_nothing_found_is_status_0_and_the_report_counts(folder, capsys):
@@ -222,6 +224,29 @@ def test_where_no_cap_is_judged_the_status_is_no_0(folder, capsys):
     assert "nothing judged: the shard holds no caps: " in capsys.readouterr().out
 
 
+def test_the_judged_end_of_a_range_comes_first(folder, capsys):
+    assert fuzz("right", "--examples", "2", "--softcap-range", "2^60:2^62") == 0
+    assert "1 cap and 1 outside the judged domain" in capsys.readouterr().out
+
+
+def test_a_time_in_which_no_cap_fits_is_nothing_judged(folder, capsys):
+    assert fuzz("right", "--minutes", "1e-9") == 2
+    assert "nothing judged: the time was over before the first cap: " in capsys.readouterr().out
+
+
+def test_an_interrupted_campaign_that_found_something_says_both(folder, capsys, monkeypatch):
+    take = Campaign.receive
+
+    def interrupted(self, outcome):
+        take(self, outcome)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Campaign, "receive", interrupted)
+    assert fuzz("truncates_to_integers", "--softcap-range", "1.1:1.9", "--report", "out") == 130
+    assert "\nincomplete, found: planted.py" in capsys.readouterr().out
+    assert json.loads((folder / "out" / "fuzz.json").read_text())["verdict"] == "incomplete, found"
+
+
 def test_the_progress_line_says_how_far_and_how_bad():
     campaign = Campaign(Subject("native"), Schedule(), Limits())
     campaign.caps, campaign.inputs, campaign.seconds = 1, 65536, 0.5
@@ -311,7 +336,7 @@ def test_an_interrupt_of_the_imports_leaves_no_older_report(folder):
 
     (folder / "out").mkdir()
     assert main(["fuzz", "--report", "out"], loading=interrupted) == 130
-    assert list((folder / "out").iterdir()) == []
+    assert json.loads((folder / "out" / "fuzz.json").read_text())["verdict"] == "incomplete"
     (folder / "out" / "fuzz.json").write_text('{"verdict": "nothing found"}')
     assert main(["fuzz", "--report", "out"], loading=interrupted) == 130
     assert json.loads((folder / "out" / "fuzz.json").read_text()) == {

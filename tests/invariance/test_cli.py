@@ -326,7 +326,7 @@ def test_a_cap_that_the_candidate_refuses_is_one_failure_and_says_in_which_laws(
     out = capsys.readouterr().out
     assert "cap 7 " in out
     assert "cap 30 " in out
-    assert out.count("the candidate raised: instead of returning") == 1
+    assert out.count("the candidate raised instead of returning") == 1
     assert "RuntimeError: not seven" in out
     assert "in laws  padding, slicing" in out
 

@@ -163,12 +163,17 @@ def test_each_beginning_of_a_spread_order_is_spread_over_all(size: int) -> None:
 
 def test_values_that_people_use_come_first_and_then_their_neighbours() -> None:
     everywhere = CapRange()
-    first = [near_round(everywhere, 3, number) for number in range(256)]
+    first = [near_round(everywhere, 3, number) for number in range(0, 512, 2)]
     assert set(first) == {n / 2 for n in range(1, 257)}
     assert {1.0, 16.0, 20.0, 30.0, 48.0, 50.0, 100.0} <= set(first[:40])
-    later = [near_round(everywhere, 3, number) for number in range(256, 4096)]
+    later = [near_round(everywhere, 3, number) for number in range(512, 8192, 2)]
     assert all(abs(cap / value - 1) <= 0.0101 for cap, value in zip(later, first * 15, strict=True))
     assert sum(47.9 <= cap <= 48.1 for cap in later) > 2
+    beside = [near_round(everywhere, 3, number) for number in range(1, 33, 2)]
+    everyday = (1, 10, 100, 30, 50, 20, 1000, 0.1, 25, 5, 2, 15, 0.01, 0.5, 10000, 0.001)
+    assert all(0 < abs(cap / value - 1) <= 0.0101 for cap, value in zip(beside, everyday, strict=True))
+    soon = [near_round(everywhere, seed, number) for seed in range(20) for number in range(1, 201, 2)]
+    assert sum(0.1 < cap < 0.1001 for cap in soon) >= 20  # of 20 campaigns
     assert near_round(CapRange(200.0, 300.0), 3, 0) is None
 
 
