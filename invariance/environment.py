@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import platform
 import subprocess
 import sys
@@ -87,6 +88,13 @@ def _accelerator(device: str) -> dict[str, Any] | None:
         "runtime": f"HIP {torch.version.hip}" if torch.version.hip else f"CUDA {torch.version.cuda}",
         "driver": _driver(),
     }
+
+
+def memory(device: str) -> int:
+    """Bytes of memory of the machine, or of one of its accelerators."""
+    if device == "cpu":
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return int(torch.cuda.get_device_properties(device).total_memory)
 
 
 def _driver() -> str | None:

@@ -33,9 +33,13 @@ _DEFAULT: tuple[Shape, ...] = (
 )  # fmt: skip
 _LEAST: tuple[Shape, ...] = ((2, 3, 5), (1025,))
 LARGEST_SEAM, LARGE = 1 << 17, 1 << 15  # elements
-# What a kernel does at the size of a model: more than 2^19 elements, rows past 100,000. One law sees it, for it costs
-# as much as all the others' shapes together.
-MODELS: tuple[Shape, ...] = (NAMED["wide"],)
+# What a kernel does at the size of a model: more than 2^19 elements and rows past 100,000; then more than 2^20, in more
+# rows than two 16-bit axes of a grid hold. One law sees it, for it costs as much as all the others' shapes together.
+MODELS: dict[str, tuple[Shape, ...]] = {
+    "quick": (NAMED["wide"],),
+    "default": (NAMED["wide"], NAMED["many_rows"]),
+    "thorough": tuple(NAMED.values()),
+}
 
 # Cases drawn by hash on top of the seams, and examples that exploration adds to a law and pass.
 DRAWN = {LEAST: 0, "quick": 1, "default": 6, "thorough": 60}
@@ -98,6 +102,11 @@ def laws(settings: Settings) -> list[Law]:
     return [law for law in chosen if not law.device or settings.device != "cpu"]
 
 
+def takes_any_shape(law: Law) -> bool:
+    """Whether the law is judged on a shape that was asked for."""
+    return law.inputs in ("general", "domain")
+
+
 def seams(profile: str) -> tuple[Shape, ...]:
     """The shapes at which kernels break, as many as the profile affords."""
     return {LEAST: _LEAST, "quick": _QUICK, "default": _DEFAULT}.get(profile) or up_to(LARGEST_SEAM)
@@ -119,7 +128,7 @@ def cases(cell: Cell, settings: Settings) -> list[Case]:
     """The cases of a cell; the asked-for shape comes last, in every law that takes general inputs."""
     law = LAWS[cell.law]
     found = list(FAMILIES[law.inputs](_Frame(cell, settings)))
-    if settings.extra_shape is not None and law.inputs in ("general", "domain"):
+    if settings.extra_shape is not None and takes_any_shape(law):
         found.append(_Frame(cell, settings).case(settings.extra_shape, number=len(found)))
     return found
 
@@ -175,10 +184,10 @@ class _Frame:
         return self.cell.cap in self.settings.caps[1:]
 
     def models(self) -> tuple[Shape, ...]:
-        """The sizes of real models: all that have a name where the profile is thorough."""
-        if self.cell.law != "splitting" or self.at_a_later_cap or self.settings.profile not in PROFILES:
+        """The sizes of real models, as many as the profile affords."""
+        if self.cell.law != "splitting" or self.at_a_later_cap:
             return ()
-        return tuple(NAMED.values()) if self.settings.profile == "thorough" else MODELS
+        return MODELS.get(self.settings.profile, ())
 
     def drawn(self, shapes: tuple[tuple[int, ...], ...], number: int) -> Case:
         """A case whose shape, layout, values and upstream gradient the hash chooses."""

@@ -138,7 +138,7 @@ def writable(folder: Path | None, flag: str = "--report") -> None:
 
 
 def deliver(text: str, folder: Path | None, write: Callable[[Path], object]) -> None:
-    """Write a report's files and print it; raises UsageError after both, so that a full disk takes no verdict with it."""
+    """Write a report's files and print it; UsageError comes after both: a full disk must not take the verdict too."""
     failed: OSError | None = None
     if folder is not None:
         try:

@@ -81,7 +81,8 @@ SHAPES: Final[dict[str, Callable[[], tuple[Shape, ...]]]] = {
 
 # Real vocabularies, too big for every cell: 129,920 is divisible by 128 and not by 256 (BUGS.md #28), 100,278
 # has a stride of 100,288 (BUGS.md #57), 262,144 is the specification's, 50,257 and 32,001 are odd; four rows of 151,936
-# are more than 2^19 elements.
+# are more than 2^19 elements. A small one, as of speech or actions, comes in many rows: more than twice 65,535 (BUGS.md
+# #77), and more than 2^20 elements.
 NAMED: Final[dict[str, Shape]] = {
     "specification": (2, 3, 262144),
     "decode": (1, 1, 262144),
@@ -91,6 +92,7 @@ NAMED: Final[dict[str, Shape]] = {
     "llama3": (1, 128256),
     "gpt2": (2, 50257),
     "added_token": (3, 32001),
+    "many_rows": (131079, 9),
 }
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Final
 
 import torch
@@ -15,6 +16,7 @@ import torch
 from strategies.case import Case, Knob
 from strategies.dtypes import FORMATS, TORCH, ordinal, to_bits
 from strategies.layouts import LAYOUTS
+from strategies.shapes import Shape
 
 __all__ = ["shrink"]
 
@@ -110,17 +112,22 @@ def _resize(search: _Search, dim: int, size: int) -> bool:
     """Whether it still fails with only the first `size` along a dimension."""
     old = search.best.shape
     new = (*old[:dim], size, *old[dim + 1 :])
-    index = torch.arange(math.prod(old)).view(old).narrow(dim, 0, size).reshape(-1)
-    return search.attempt(shape=new, **_elements(search.best, index.tolist()))
+    return search.attempt(shape=new, **_elements(search.best, partial(_first_along, old, dim, size)))
 
 
-def _elements(case: Case, index: Sequence[int]) -> dict[str, Any]:
+def _first_along(shape: Shape, dim: int, size: int) -> list[int]:
+    """The flat indices of the first `size` along a dimension; asked for only where there is a literal for each."""
+    index: list[int] = torch.arange(math.prod(shape)).view(shape).narrow(dim, 0, size).reshape(-1).tolist()
+    return index
+
+
+def _elements(case: Case, index: Callable[[], Sequence[int]]) -> dict[str, Any]:
     """The fields that hold literal bits, with only the elements of the index."""
     fields: dict[str, Any] = {}
     if isinstance(case.values, tuple):
-        fields["values"] = tuple(case.values[i] for i in index)
+        fields["values"] = tuple(case.values[i] for i in index())
     if isinstance(bits := case.knob("grad_bits", None), tuple):
-        fields["knobs"] = _knobs(case, grad_bits=tuple(bits[i] for i in index))
+        fields["knobs"] = _knobs(case, grad_bits=tuple(bits[i] for i in index()))
     return fields
 
 
@@ -210,7 +217,7 @@ def _half(search: _Search, reserve: int) -> bool:
 
 
 def _keep(search: _Search, index: Sequence[int]) -> bool:
-    return search.attempt(shape=(len(index),), **_elements(search.best, index))
+    return search.attempt(shape=(len(index),), **_elements(search.best, lambda: index))
 
 
 def _polish(search: _Search) -> None:

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import sys
 
 from invariance.candidate import CandidateNotLoadable
-from invariance.environment import NoSuchDevice, resolve_device
+from invariance.environment import NoSuchDevice, memory, resolve_device
 from invariance.offered import DEFAULT_CAPS, DTYPES
-from invariance.plan import Settings, laws
-from invariance.report.model import Report
+from invariance.plan import Settings, laws, takes_any_shape
 from invariance.report.text import render
 from invariance.session import Session
-from invariance.usage import UsageError, flattened, possible, progress
+from invariance.usage import UsageError, deliver, flattened, possible, progress
 
 
 def run(options: argparse.Namespace) -> int:
@@ -27,7 +27,7 @@ def run(options: argparse.Namespace) -> int:
     except KeyboardInterrupt:
         report, status = session.finish(), 130
         print("\nsoftcap-verify: interrupted; the report is incomplete", file=sys.stderr)
-    deliver(report, options)
+    deliver(report.dumps() if options.json else render(report), options.report, report.write)
     return status
 
 
@@ -51,6 +51,8 @@ def read(options: argparse.Namespace) -> Session:
         laws(settings)
     except ValueError as error:
         raise UsageError(f"--law: {error}") from error
+    if settings.extra_shape is not None:
+        _see_that_it_can_be_judged(settings.extra_shape, settings)
     possible(options.report)
     cores = os.cpu_count() or 1
     return Session(
@@ -64,16 +66,6 @@ def read(options: argparse.Namespace) -> Session:
     )
 
 
-def deliver(report: Report, options: argparse.Namespace) -> None:
-    """Files first, then standard output."""
-    if options.report is not None:
-        try:
-            report.write(options.report)
-        except OSError as error:
-            raise UsageError(f"--report {options.report}: {error.strerror}") from error
-    print(report.dumps() if options.json else render(report), end="")
-
-
 def _extra_shape(options: argparse.Namespace) -> tuple[int, ...] | None:
     given = [getattr(options, name) for name in ("batch", "seq", "vocab")]
     if all(value is None for value in given):
@@ -81,3 +73,16 @@ def _extra_shape(options: argparse.Namespace) -> tuple[int, ...] | None:
     if any(value is None for value in given):
         raise UsageError("--batch, --seq and --vocab go together: give all three")
     return tuple(given)
+
+
+def _see_that_it_can_be_judged(shape: tuple[int, ...], settings: Settings) -> None:
+    """Raise UsageError for a shape that no law asked for takes, or that this machine cannot hold."""
+    text = "x".join(map(str, shape))
+    if not any(takes_any_shape(law) for law in laws(settings)):
+        raise UsageError(
+            f"--batch, --seq, --vocab: none of the laws asked for takes a shape, so {text} is not judged"
+        )
+    needed, there = 8 * math.prod(shape), memory(settings.device)
+    if needed > there:
+        sizes = f"{needed / 2**30:,.0f} GiB in FP64, and {settings.device} has {there / 2**30:,.0f}"
+        raise UsageError(f"--batch, --seq, --vocab: {text} is too large: the exact values take {sizes}")

@@ -5,8 +5,6 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from pathlib import Path
-from typing import Any
 
 from invariance import environment
 from invariance.checkers import load_laws
@@ -15,7 +13,7 @@ from invariance.known_bad.entry import Entry, load_catalogue
 from invariance.known_bad.here import reason_not_here
 from invariance.known_bad.matrix import Row, judge_all
 from invariance.offered import TIERS
-from invariance.usage import UsageError, flattened, possible, progress
+from invariance.usage import UsageError, deliver, flattened, possible, progress
 
 
 def run(options: argparse.Namespace) -> int:
@@ -26,19 +24,11 @@ def run(options: argparse.Namespace) -> int:
     rows = _judged(list(load_catalogue().values()), asked, jobs, seed)
     device = environment.resolve_device("auto")
     data = report.as_json(rows, environment.describe(device, seed, {}), seed)
-    if options.report is not None:
-        _write(options.report, data)
-    print(report.dumps(data) if options.json else report.text(rows), end="")
+    text = report.dumps(data) if options.json else report.text(rows)
+    deliver(text, options.report, lambda folder: report.write(folder, data))
     if not data["complete"]:
         return 130
     return 1 if any(row.complaints for row in rows) else 0
-
-
-def _write(folder: Path, data: dict[str, Any]) -> None:
-    try:
-        report.write(folder, data)
-    except OSError as error:
-        raise UsageError(f"--report {folder}: {error.strerror}") from error
 
 
 def _judged(entries: list[Entry], asked: tuple[str, ...], jobs: int, seed: int) -> list[Row]:

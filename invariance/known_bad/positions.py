@@ -135,6 +135,32 @@ def half_a_million_elements(softcap: float) -> Kernel:
     return Kernel(softcap, lambda x, c: nudged(capped(x, c), x.numel() >= 1 << 19))
 
 
+@wrong(bugs=(77, 78), must={"splitting"}, laws=("splitting",), profile="default", elements=1_200_000)
+def tail_of_a_million_elements(softcap: float) -> Kernel:
+    """Above 2^20 elements the grid is a power of two, and the last partial share of the work is not done."""
+
+    def forward(x: Tensor, c: float) -> Tensor:
+        y = capped(x, c)
+        if x.numel() > 1 << 20:
+            y.view(-1)[x.numel() // 65536 * 65536 :] = 0
+        return y
+
+    return Kernel(softcap, forward)
+
+
+@wrong(bugs=(77,), must={"splitting"}, laws=("splitting",), profile="default", elements=1_200_000)
+def rows_past_two_axes(softcap: float) -> Kernel:
+    """Rows are spread over two launches of 65,535, and there may be more."""
+
+    def forward(x: Tensor, c: float) -> Tensor:
+        y = capped(x, c)
+        if x.dim() > 1:
+            y.view(-1, x.shape[-1])[2 * 65535 :] = 0
+        return y
+
+    return Kernel(softcap, forward)
+
+
 @wrong(bugs=(28, 57), must={"splitting"}, laws=("slicing", "splitting"), elements=700_000)
 def gradient_of_a_wide_vocabulary(softcap: float) -> Kernel:
     """Rows of 100,000 and more take another path, in the backward only."""

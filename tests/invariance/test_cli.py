@@ -117,6 +117,15 @@ def folder(tmp_path, monkeypatch):
         (["check", "--op", "relu"], "final_logit_softcap"),
         (["check", "--batch", "2"], "go together"),
         (["check", "--batch", "2", "--seq", "0", "--vocab", "5"], "--seq '0'"),
+        (["check", "--batch", "2", "--seq", "3", "--vocab", "9" * 22], f"--vocab '{'9' * 22}' is too large"),
+        (
+            ["check", "--batch", "1", "--seq", "1", "--vocab", "1" + "0" * 15],
+            "1x1x1000000000000000 is too large: the exact values take 7,450,581 GiB in FP64, and cpu has",
+        ),
+        (
+            ["check", "--batch", "2", "--seq", "3", "--vocab", "5", "--law", "zeros", "bad_dtypes"],
+            "none of the laws asked for takes a shape, so 2x3x5 is not judged",
+        ),
         (["check", "--report", "good.py"], "is a file"),
         (["check", "--check-grad", "--no-check-grad"], "not allowed with"),
         (["check", "--nonsense"], "--nonsense"),

@@ -1,6 +1,8 @@
-"""The line that tells how far a command is: on a terminal in place, in a log now and then."""
+"""What commands say on the way and in the end: progress, in place or now and then in a log, and a report."""
 
 from __future__ import annotations
+
+from pathlib import Path
 
 import pytest
 
@@ -26,3 +28,12 @@ def test_what_is_over_at_once_says_nothing(clock: list[float], capsys: pytest.Ca
     clock[0] += 1000
     usage.progress(1, 1, "cell")
     assert capsys.readouterr().err == ""
+
+
+def test_what_cannot_be_written_is_printed_nevertheless(capsys: pytest.CaptureFixture[str]) -> None:
+    def full(_: Path) -> None:
+        raise OSError(28, "No space left on device")
+
+    with pytest.raises(usage.UsageError, match="--report there: No space left on device"):
+        usage.deliver("pass: everything\n", Path("there"), full)
+    assert capsys.readouterr().out == "pass: everything\n"

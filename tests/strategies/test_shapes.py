@@ -41,6 +41,8 @@ def test_named_shapes_hold_the_specification_and_an_odd_vocabulary() -> None:
     assert any(shape[-1] % 2 for shape in NAMED.values())
     assert prod(NAMED["wide"]) > 1 << 19
     assert NAMED["wide"][-1] > 100_000
+    assert prod(NAMED["many_rows"]) > 1 << 20
+    assert NAMED["many_rows"][0] > 2 * 65535
 
 
 @pytest.mark.parametrize("limit", [1, 2, 17, 1000])

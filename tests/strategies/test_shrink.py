@@ -131,6 +131,11 @@ def test_caps_are_simpler_only_when_asked() -> None:
     assert small(case, lambda case: case.cap == 30.123, caps=True).cap == 30.123
 
 
+def test_a_shape_that_no_memory_holds_becomes_small() -> None:
+    case = Case((1, 2, 10**13), "fp32", 30.0)
+    assert shrink(case, lambda case: case.shape[1:] != (1, 1), budget=60).numel <= 4
+
+
 def test_an_empty_case_stays_empty() -> None:
     result = small(Case((3, 0, 5), "bf16", 30, layout="stepped"), lambda case: case.numel == 0)
     assert result.shape == (0,)
