@@ -95,7 +95,7 @@ def _at_the_end(f: Map, ends: Args, shape: tuple[int, ...], stride: tuple[int, .
     bugs=("NVIDIA/TensorRT-LLM#16782", "pytorch/pytorch#132301"),
 )
 def program_order(f: Map, args: Args, pick: Pick) -> Iterator[Claim]:  # noqa: ARG001 - nothing to choose
-    """No program of a launch reads what another one stored, and any order of the programs gives the same bits."""
+    """No program of a launch meets what another one stored, and any order of the programs gives the same bits."""
     with _launching(f, args, races=True) as session:
         want = f(*args)
     if max((launch.programs for launch in session.launches), default=0) < 2:

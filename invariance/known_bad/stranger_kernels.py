@@ -55,6 +55,16 @@ def neighbour_kernel(x, y, cap, n, B: tl.constexpr):
 
 
 @triton.jit
+def scratch_kernel(x, y, tile, cap, n, B: tl.constexpr):
+    """Goes through a tile that belongs to all programs; the flag, which all of them store too, is no fault."""
+    lane = tl.arange(0, B)
+    at = tl.program_id(0).to(tl.int64) * B + lane
+    tl.store(tile + B, 1.0)
+    tl.store(tile + lane, _capped(tl.load(x + at, mask=at < n), cap), mask=at < n)
+    tl.store(y + at, tl.load(tile + lane, mask=at < n), mask=at < n)
+
+
+@triton.jit
 def tuned_kernel(x, y, cap, n, B: tl.constexpr, FAST: tl.constexpr):
     """Multiplies by the reciprocal of the cap where a configuration says so."""
     at = tl.program_id(0).to(tl.int64) * B + tl.arange(0, B)
@@ -84,6 +94,13 @@ def neighbours(x: Tensor, y: Tensor, cap: float) -> None:
     """The same, with a look aside."""
     n = x.numel()
     neighbour_kernel[(triton.cdiv(n, 256),)](x.contiguous(), y, cap, n, B=256)
+
+
+def scratch(x: Tensor, y: Tensor, cap: float) -> None:
+    """A tile, and a flag behind it."""
+    n = x.numel()
+    tile = torch.empty(257, device=x.device)
+    scratch_kernel[(triton.cdiv(n, 256),)](x.contiguous(), y, tile, cap, n, B=256)
 
 
 def rows(x: Tensor, y: Tensor, cap: float, *, wide: bool = True) -> None:

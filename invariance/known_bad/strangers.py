@@ -61,6 +61,12 @@ def looks_at_its_neighbour(softcap: float) -> Any:
     return _stranger("neighbours", softcap)
 
 
+@wrong(bugs=(90,), must={"program_order"}, tier="interpreter", laws=("program_order",), elements=300)
+def shares_its_scratch(softcap: float) -> Any:
+    """All programs keep what they compute in one tile, each for a moment."""
+    return _stranger("scratch", softcap)
+
+
 @wrong(bugs=(88,), must={"every_configuration"}, tier="interpreter", laws=LAUNCHES)
 def division_by_configuration(softcap: float) -> Any:
     """The autotuner chooses between a division and a reciprocal."""

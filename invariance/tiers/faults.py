@@ -35,13 +35,15 @@ class OutOfBounds(Fault):
 
 
 class Race(Fault):
-    """One program of a launch read or wrote what another one wrote; on a GPU nothing says which comes first."""
+    """One program of a launch met what another one stored, or loaded; on a GPU nothing says which comes first."""
 
-    def __init__(self, what: str, extent: Any, offset: int, program: Any, writer: Any) -> None:
+    def __init__(
+        self, what: str, extent: Any, offset: int, program: Any, other: Any, did: str = "stored"
+    ) -> None:
         self.what, self.tensor, self.offset = what, extent.name, offset
-        self.program, self.writer = program, writer
+        self.program, self.other = program, other
         super().__init__(
-            f"race: the {what} of program {program} meets what program {writer} of the same launch stored, in "
+            f"race: the {what} of program {program} meets what program {other} of the same launch {did}, in "
             f"{extent} at element offset {offset}"
         )
 

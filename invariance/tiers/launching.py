@@ -22,7 +22,7 @@ from invariance.tiers.far import ROUNDS, Far, virtual
 from invariance.tiers.faults import BUDGET, GaveUp
 from invariance.tiers.loops import counted, counted_at_the_ends
 from invariance.tiers.orders import WHOLE, Grid, Order, in_order
-from invariance.tiers.races import Writers
+from invariance.tiers.races import Meetings
 
 _SCALARS = {
     "fp64": (np.float64, tl.float64), "fp32": (np.float32, tl.float32), "fp16": (np.float16, tl.float16),
@@ -75,7 +75,7 @@ class Session:
     extents: list[Extent] = field(default_factory=list)
     replaced: Mapping[Any, Any] = field(default_factory=dict)
     functions: dict[Any, Any] = field(default_factory=dict)
-    writers: Writers | None = None
+    meetings: Meetings | None = None
     accesses: int = 0
     lanes: int = 0
 
@@ -92,8 +92,8 @@ class Session:
         """Take note of an access of the program that runs; raises Race, and GaveUp in a loop without end."""
         self.lanes = max(self.lanes, addresses.size)
         self.accesses += 1
-        if self.writers is not None:
-            self.writers.access(what, addresses, width, extent)
+        if self.meetings is not None:
+            self.meetings.access(what, addresses, width, extent)
         if self.far is not None and self.accesses > ROUNDS:
             raise GaveUp("a loop over all elements, which is not cut short")
 
@@ -107,8 +107,13 @@ class Session:
         """A program begins."""
         self.accesses = 0
         triton_interpreter.interpreter_builder.set_grid_idx(*program)
-        if self.writers is not None:
-            self.writers.enter(program)
+        if self.meetings is not None:
+            self.meetings.enter(program)
+
+    def leave(self) -> None:
+        """The last program has ended."""
+        if self.meetings is not None:
+            self.meetings.settle()
 
 
 def execute(session: Session, kernel: Any, args: tuple[Any, ...], grid: Any, kwargs: dict[str, Any]) -> None:
@@ -136,11 +141,12 @@ def execute(session: Session, kernel: Any, args: tuple[Any, ...], grid: Any, kwa
             for parameter in kernel.params
         }
         scope.set_attr(tl, "range", session.loop)
-        session.lanes, session.writers = 0, Writers(session.extents) if session.races else None
+        session.lanes, session.meetings = 0, Meetings(session.extents) if session.races else None
         triton_interpreter.interpreter_builder.set_grid_dim(*full)
         for program in programs:
             session.enter(program)
             function(**arguments)
+        session.leave()
         BUDGET.spend(len(programs) * (1 + session.lanes // _LANES))
     finally:
         scope.restore()

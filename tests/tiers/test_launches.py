@@ -87,7 +87,36 @@ def test_a_program_that_reads_what_another_stores_is_a_race(order):
         pytest.raises(Race, match=r"in y .* at element offset") as caught,
     ):
         kernels.neighbours(x, y, 30.0)
-    assert caught.value.program != caught.value.writer
+    assert caught.value.program != caught.value.other
+
+
+def test_a_tile_that_all_programs_use_is_a_race_and_a_common_flag_is_none():
+    x, y = torch.linspace(-9, 9, 600), torch.zeros(600)
+    with (
+        interpreted(races=True),
+        pytest.raises(Race, match=r"store .* stored, in tile .* offset 0$") as caught,
+    ):
+        kernels.scratch(x, y, 30.0)
+    assert (caught.value.program, caught.value.other) == ((1, 0, 0), (0, 0, 0))
+    with interpreted(races=True):
+        kernels.scratch(torch.full((512,), 7.0), torch.empty(512), 30.0)
+        kernels.scratch(x[:256], y[:256], 30.0)
+
+
+@triton.jit
+def overwriting_kernel(x, y):
+    program = tl.program_id(0)
+    value = tl.load(x)
+    tl.store(y + program, value)
+    tl.store(x, 5.0, mask=program == 2)
+
+
+def test_a_store_over_what_another_program_loaded_is_a_race_unless_it_changes_nothing():
+    with interpreted(races=True), pytest.raises(Race, match=r"the store .* loaded, in x ") as caught:
+        overwriting_kernel[(3,)](torch.ones(1), torch.empty(3))
+    assert (caught.value.program, caught.value.other) == ((2, 0, 0), (1, 0, 0))
+    with interpreted(races=True):
+        overwriting_kernel[(3,)](torch.full((1,), 5.0), torch.empty(3))
 
 
 def test_an_autotuned_kernel_keeps_no_tensor_and_runs_the_configuration_asked_for():
@@ -202,6 +231,7 @@ def test_a_law_about_launches_does_not_speak_of_a_formula(cell):
     [
         ("rows_as_programs", "far_offsets", PASS),
         ("rows_in_32_bits", "far_offsets", FAIL),
+        ("shares_its_scratch", "program_order", FAIL),
         ("division_by_configuration", "every_configuration", FAIL),
         ("autotuned_blocks", "every_configuration", PASS),
         ("cap_in_16_bits", "cap_resolution", FAIL),
