@@ -94,7 +94,8 @@ def replay(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "recipe",
         metavar="CASE",
-        help="the JSON that a report's replay line holds, or a file of such lines: a corpus",
+        help="the JSON that a report's replay line holds, or a file of such lines: a corpus; a failure that does not "
+        "come each time is tried several times, and `not seen` where it did not come, which is status 0 and no pass",
     )
     _once(parser, "--candidate", metavar="SPEC", help="judge this candidate on the case instead")
     _seconds(parser, "--timeout", None, "seconds for a case (default: those that the line names, else 60)")

@@ -15,7 +15,7 @@ from invariance.checkers import load_laws
 from invariance.environment import NoSuchDevice, resolve_device
 from invariance.fuzz import corpus
 from invariance.fuzz.asked import Asked
-from invariance.fuzz.finding import Finding
+from invariance.fuzz.finding import NOT_SEEN, Finding
 from invariance.fuzz.rounds import CRASHED, LATE, RAISED, WRONG
 from invariance.judge import Mismatch
 from invariance.process import Child, Job, Outcome
@@ -33,15 +33,14 @@ _LEFT = ("SystemExit", "KeyboardInterrupt")  # what a candidate raises to leave 
 
 
 def run(options: argparse.Namespace) -> int:
-    """Judge each recipe again: 0 where all pass now, 1 where one fails, 2 where one could not be judged."""
+    """Judge each recipe again: 0 where none fails now, 1 where one does, 2 where one could not be judged."""
     path = _file_of(options.recipe)
     if path is None:
-        verdict = _replay(_read(options.recipe), options)
-        return 1 if verdict.failed else 0
+        return 1 if _replay(_read(options.recipe), options).verdict.failed else 0
     counts = _replay_all(path, options)
     told = [f"{number} {status}" for status, number in sorted(counts.items())]
     print(f"{path}: {counts.total()} case{'s' if counts.total() != 1 else ''}: {', '.join(told)}")
-    if counts[NOT_JUDGED] or not counts[PASS] + counts[FAIL]:
+    if counts[NOT_JUDGED] or not counts[PASS] + counts[FAIL] + counts[NOT_SEEN]:
         return 2
     return 1 if counts[FAIL] else 0
 
@@ -108,7 +107,7 @@ def _read(text: str) -> dict[str, Any]:
     return recipe
 
 
-def _replay(recipe: dict[str, Any], options: argparse.Namespace) -> Verdict:
+def _replay(recipe: dict[str, Any], options: argparse.Namespace) -> Finding:
     """Judge one recipe and print what came of it; raises UsageError where it cannot be judged."""
     try:
         device = resolve_device(recipe.get("device", "cpu"))
@@ -129,7 +128,7 @@ def _replay(recipe: dict[str, Any], options: argparse.Namespace) -> Verdict:
     lines = [line for line in str(found).splitlines() if not line.startswith("  replay ")]
     lines.append(f"  replay   softcap-verify replay {shlex.quote(json.dumps(shown, separators=(',', ':')))}")
     print("\n".join(lines), flush=True)
-    return found.verdict
+    return found
 
 
 def _job(recipe: dict[str, Any], spec: str, device: str, timeout: float) -> Job:
@@ -154,9 +153,8 @@ def _finding(recipe: dict[str, Any], spec: str, device: str, outcome: Outcome) -
     history = tuple(Asked.of_record(record) for record in recipe.get("history", []))
     if outcome.kind == "done":
         verdict = outcome.value[0] if corpus.is_line(recipe) else outcome.value
-        return Finding(
-            verdict, asked, history, kind=RAISED if verdict.raised and corpus.is_line(recipe) else WRONG
-        )
+        kind = RAISED if verdict.raised and corpus.is_line(recipe) else WRONG
+        return Finding(verdict, asked, history, kind=kind, attempts=recipe.get("attempts", 1))
     reason = outcome.reason or "failed"
     if outcome.kind == "raised" and not reason.startswith(_LEFT):
         raise UsageError(reason)

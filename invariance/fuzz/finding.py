@@ -11,10 +11,11 @@ from typing import Any
 from invariance.fuzz.again import BESIDE, LOCAL
 from invariance.fuzz.asked import Asked
 from invariance.fuzz.rounds import CRASHED, LATE, RAISED, REFUSED, WRONG, told
-from invariance.verdict import Verdict
+from invariance.verdict import PASS, Verdict
 
 _ANSWERS = (("too at", True), ("not at", False))
 UNSTEADY = "not the same twice"
+NOT_SEEN = "not seen"  # of a failure of that kind, replayed: no pass, which no number of attempts proves
 ATTEMPTS = 16  # at a failure that does not come each time
 VERSION = 1  # of a line
 LISTED = 5  # caps named with a finding
@@ -97,6 +98,12 @@ class Finding:
         return f"softcap-verify replay {shlex.quote(json.dumps(self.line(), separators=(',', ':')))}"
 
     @property
+    def status(self) -> str:
+        """Of the verdict; NOT_SEEN where a failure that need not come each time did not come in any attempt."""
+        missed = self.verdict.status == PASS and self.attempts > 1
+        return NOT_SEEN if missed else self.verdict.status
+
+    @property
     def head(self) -> str:
         """The first line: a law, or what happened where no result came that a law could be asked of."""
         cell = self.verdict.cell
@@ -108,6 +115,8 @@ class Finding:
         }
         if self.kind not in words:
             status, _, law = str(self.verdict).partition("\n")[0].partition(" ")
+            if self.status == NOT_SEEN:
+                return f"{NOT_SEEN.upper()} in {self.verdict.cases} attempts · {law}"
             return f"{status} {UNSTEADY} · {law}" if self.kind == UNSTEADY else f"{status} {law}"
         return f"{self.verdict.status.upper()} {self.kind}{words[self.kind]} · cap {self.asked} · {cell.candidate}"
 

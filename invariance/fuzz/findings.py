@@ -28,6 +28,7 @@ from strategies.simplest import near_cap
 CAPS_AFTER_HISTORY = 12
 CAPS_THAT_KILL = 16
 SEARCHED = 15.0  # seconds in which a history is made short, and as many to find one at all
+SELDOM = 5.0  # seconds of calls of one operator
 REPEAT = "repeat"
 GOOD_CAP = "at a cap that is finite and positive as FP32"
 FLAKY = "seen once, and not again in a fresh process, with or without the caps before it"
@@ -67,6 +68,8 @@ class Explainer:
         same = next((f for f in known if self._comes_after_the_history_of(f, broken)), None)
         if same is not None:
             return same
+        if (seldom := self._seldom(broken)) is not None:
+            return seldom
         history = needed(self._fails_after(broken), broken.before)
         return self._unrepeated(broken) if history is None else self._stateful(broken, history)
 
@@ -146,6 +149,17 @@ class Explainer:
         found = self._finding(replace(broken, law=REPEAT, pass_=pass_, kind=UNSTEADY), (), seen)
         return replace(found, verdict=replace(found.verdict, reason=SOMETIMES), seen_at=(str(broken.asked),))
 
+    def _seldom(self, broken: Broken) -> Finding | None:
+        """One operator gives other bits once in very many calls: where it was met. None where none does."""
+        broken = replace(broken, before=())
+        seconds = min(SELDOM, self.patience / 2)
+        moved = broken.kind == WRONG and self._run("unsteady_at_last", broken=broken, seconds=seconds)
+        if not moved:
+            return None
+        pass_, seen = moved
+        found = self._finding(replace(broken, law=REPEAT, pass_=pass_, kind=UNSTEADY), (), seen)
+        return replace(found, verdict=replace(found.verdict, reason=SOMETIMES), seen_at=(str(broken.asked),))
+
     def _finding(self, broken: Broken, history: tuple[Asked, ...], seen: Seen) -> Finding:
         """The one element alone, or where that is not enough all of them."""
         reason = seen.reason or "wrong in a call of a whole grid, and right in the same elements alone"
@@ -168,7 +182,9 @@ class Explainer:
                 expected = None if right is None else tuple(right)
                 return replace(found, verdict=verdict, expected=expected, out_dtype=dtype)
         if broken.kind != UNSTEADY and self._again(replace(broken, asked=seen.asked), history) is None:
-            return self._unrepeated(broken)
+            return self._seldom(broken) or self._unrepeated(broken)
+        if seen.element is not None and seen.element.told is not None:
+            return replace(found, verdict=replace(found.verdict, mismatch=seen.element.told))
         return found
 
     def _line(

@@ -378,9 +378,9 @@ _calls = [0]
 
 
 def wrong_now_and_then(x, cap):
-    """Every 97th call of a process is 2^-9 too large."""
+    """Every 97th call of a process is 2^-6 too large."""
     _calls[0] += 1
-    return _kernel(x, cap * (1 + 2.0**-9 * (_calls[0] % 97 == 0)))
+    return _kernel(x, cap * (1 + 2.0**-6 * (_calls[0] % 97 == 0)))
 
 
 _first_of_a_shape = {}
@@ -390,3 +390,10 @@ def keeps_the_first_cap_of_a_shape(x, cap):
     """The cap that a shape, dtype and gradient mode were called with first is kept for them."""
     kept = _first_of_a_shape.setdefault((tuple(x.shape), x.dtype, x.requires_grad), cap)
     return _kernel(x, kept)
+
+
+def wrong_in_large_calls(x, cap):
+    """Wrong from 1 on where the second half of a call is the first one with the other sign."""
+    y, half = _kernel(x, cap), x.numel() // 2
+    mirrored = half > 4 and bool(x[1] == -x[half + 1]) and bool(x[2] == -x[half + 2])
+    return torch.where(x >= 1, y + 1, y) if mirrored else y

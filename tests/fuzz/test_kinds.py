@@ -165,9 +165,37 @@ def test_what_comes_a_single_time_is_told_and_tried_again_by_its_line(tmp_path, 
     assert (finding.kind, finding.history, finding.times) == (UNSTEADY, (), 1)
     assert str(finding).startswith("FAIL not the same twice · FA exact_value · forward · bf16 · cap ")
     assert main(["replay", json.dumps(finding.line())]) == 0
-    assert "16 times; it need not come each time" in capsys.readouterr().out
+    assert capsys.readouterr().out.startswith(
+        "NOT SEEN in 16 attempts · FA exact_value · forward · bf16 · cap "
+    )
+    Path("c.jsonl").write_text(json.dumps(finding.line()))
+    assert main(["replay", "c.jsonl"]) == 0
+    assert "c.jsonl: 1 case: 1 not seen" in capsys.readouterr().out
     (tmp_path / "planted.once").unlink()
     assert main(["replay", json.dumps(finding.line())]) == 1
+
+
+def test_what_is_seldom_wrong_is_shown_by_many_calls_and_by_its_line():
+    found = campaign("wrong_now_and_then", 120, ("forward",))
+    (finding,) = found.findings
+    assert (finding.kind, finding.verdict.cell.law) == (UNSTEADY, "repeat")
+    assert fails_again(finding.line())
+
+
+def test_what_is_kept_for_a_shape_is_made_one_element():
+    found = campaign("keeps_the_first_cap_of_a_shape", 3, ALL)
+    for finding in found.findings:
+        assert len(finding.history) == 1
+        assert finding.line()["case"]["shape"] == [1]
+        assert fails_again(finding.line())
+    assert {f.verdict.cell.pass_ for f in found.findings} >= {"forward"}
+
+
+def test_what_needs_a_whole_grid_shows_an_element_of_it():
+    (finding,) = campaign("wrong_in_large_calls", 1, ("forward",), ("fp32",)).findings
+    assert "in the call of a whole grid: " in str(finding)
+    for row in ("index", "input", "got", "exact"):
+        assert f"\n  {row} " in str(finding)
 
 
 def test_what_was_seen_once_is_one_finding_whatever_the_law():
