@@ -55,7 +55,7 @@ class Explainer:
     def _explained(self, broken: Broken, known: Sequence[Finding]) -> Finding:
         broken = self._as_a_number(broken)
         if broken.kind in (CRASHED, LATE):
-            return self._deadly(broken)
+            return self._deadly(broken, known)
         if broken.kind == WRONG and (moved := self._run("unsteady", broken=replace(broken, before=()))):
             same = next((f for f in known if f.kind == UNSTEADY), None)
             return same or self._unsteady(broken, *moved)
@@ -238,9 +238,12 @@ class Explainer:
 
     # --- what kills ---------------------------------------------------------------------------------------------------
 
-    def _deadly(self, broken: Broken) -> Finding:
+    def _deadly(self, broken: Broken, known: Sequence[Finding]) -> Finding:
         """A cap that kills or holds its process: each attempt in a child of its own."""
-        met, broken = str(broken.asked), self._by_itself(broken)
+        met, law, broken = str(broken.asked), broken.law, self._by_itself(broken)
+        same = next((f for f in known if (f.kind, f.verdict.cell.law) == (broken.kind, broken.law)), None)
+        if same is not None and broken.law != law:  # one more cap that kills alone
+            return same
         asked, case = broken.asked, wide_case(broken, broken.asked)
         reason = broken.reason or broken.kind
         dies = self._dies(broken)
