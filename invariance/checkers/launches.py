@@ -25,14 +25,21 @@ from strategies.caps import cap_text
 _ABSENT = "of kernels in Triton's interpreter, and this candidate does not run there"
 
 # Shape and strides of x. Past 2^31 elements by more than a block of any size, and no multiple of one; then rows whose
-# last one begins past 2^31, beside each other and with room in between.
+# last one begins past 2^31, beside each other and with room in between; then a few columns whose last one does.
 _ROWS, _COLUMNS = 16385, 131101
+_TALL, _FEW = 53687111, 41
 FAR = (
     ((2**31 + 66535,), (1,)),
     ((_ROWS, _COLUMNS), (_COLUMNS, 1)),
     ((_ROWS, _COLUMNS), (_COLUMNS + 27, 1)),
+    ((_TALL, _FEW), (1, _TALL)),
 )
+_STORED = "stored"
 _LAST = 4  # elements of the end that are compared
+
+
+class _NoKernel(NotApplicable):
+    """A kernel is none of its language for a form, as one whose block is a whole row longer than a block may be."""
 
 
 def _launching(f: Map, args: Args, **how: Any) -> AbstractContextManager[Any]:
@@ -55,20 +62,31 @@ def far_offsets(f: Map, args: Args, pick: Pick) -> Iterator[Claim]:  # noqa: ARG
     """Of more than 2^31 elements too, no access leaves its tensor, and the last ones have the bits of a small call."""
     ends = each(args, lambda t: plain(flat(t)[-_LAST:]))
     want, excuses = f(*ends), []
+    broken: _NoKernel | None = None
     for shape, stride in FAR:
         form = f"shape {shape}, strides {stride}"
         try:
-            got = _at_the_end(f, ends, shape, stride)
+            missing, got = _at_the_end(f, ends, shape, stride)
         except (NotApplicable, GaveUp) as excuse:
             excuses.append(f"{form}: {excuse}")
+            broken = excuse if isinstance(excuse, _NoKernel) else broken
             continue
-        yield Claim(f"the last of {form}", got=want if got is None else got, want=want, of=ends)
-    if len(excuses) == len(FAR):
+        yield Claim(f"results of {form} are stored to their ends", got=missing or _STORED, want=_STORED)
+        if got is not None:
+            yield Claim(f"the last of {form}", got=got, want=want, of=ends)
+    if len(excuses) == len(FAR) and broken is not None:
+        yield Claim("a kernel compiles for so many elements", got=str(broken), want="compiles")
+    elif len(excuses) == len(FAR):
         raise NotApplicable("; ".join(dict.fromkeys(excuses)))
 
 
-def _at_the_end(f: Map, ends: Args, shape: tuple[int, ...], stride: tuple[int, ...]) -> Tensor | None:
-    """The last elements of the result, or None where they were not computed; raises NotApplicable, GaveUp."""
+def _at_the_end(
+    f: Map, ends: Args, shape: tuple[int, ...], stride: tuple[int, ...]
+) -> tuple[str | None, Tensor | None]:
+    """What was never stored, and the last elements of the result, None where PyTorch would have computed some of it.
+
+    Raises NotApplicable, GaveUp.
+    """
     with _launching(f, ends, far=True, order="ends") as session:
         far = tuple(session.tensor(shape, stride, t.dtype) for t in ends)
         for t, end in zip(far, ends, strict=True):
@@ -79,12 +97,14 @@ def _at_the_end(f: Map, ends: Args, shape: tuple[int, ...], stride: tuple[int, .
         except CandidateRaised as error:
             if isinstance(error.__cause__, Fault):
                 raise
-            raise NotApplicable(f"the candidate raises {error}") from error
+            raise (_NoKernel if session.raised else NotApplicable)(f"the candidate raises {error}") from error
         if not session.launches:
             raise NotApplicable("the candidate launches nothing")
-        last = plain(result[(-1,) * (result.dim() - 1)][-_LAST:])
-    # Zeros stand where no program of those that ran has been.
-    return None if session.far.computed or not bool(last.any()) else last
+        if not session.far.computed:
+            return session.far.missing(), plain(result[(-1,) * (result.dim() - 1)][-_LAST:])
+        if not session.far.reach:
+            raise NotApplicable("PyTorch computes the result, and no launch stores to a tensor of that size")
+        return session.far.missing(), None
 
 
 @checker(

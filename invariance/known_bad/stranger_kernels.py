@@ -37,6 +37,22 @@ def rows_kernel(x, y, cap, stride, columns, B: tl.constexpr, WIDE: tl.constexpr)
 
 
 @triton.jit
+def strided_kernel(x, y, cap, row_stride, column_stride, columns, B: tl.constexpr):
+    """One row a program, whatever the strides; the offset of a column has 32 bits."""
+    row = tl.program_id(0).to(tl.int64)
+    column = tl.arange(0, B)
+    value = tl.load(x + row * row_stride + column * column_stride, mask=column < columns)
+    tl.store(y + row * columns + column, _capped(value, cap), mask=column < columns)
+
+
+@triton.jit
+def second_axis_kernel(x, y, cap, n, B: tl.constexpr):
+    """One block of elements a program, counted along the second axis."""
+    at = tl.program_id(1).to(tl.int64) * B + tl.arange(0, B)
+    tl.store(y + at, _capped(tl.load(x + at, mask=at < n), cap), mask=at < n)
+
+
+@triton.jit
 def persistent_kernel(x, y, cap, n, tiles, B: tl.constexpr, WIDE: tl.constexpr):
     """A few programs that share all tiles."""
     for tile in range(tl.program_id(0), tiles, tl.num_programs(0)):
@@ -88,6 +104,32 @@ def blocks(x: Tensor, y: Tensor, cap: float, *, wide: bool = True) -> None:
     """Contiguous elements, 256 a program."""
     n = x.numel()
     blocks_kernel[(triton.cdiv(n, 256),)](x.contiguous(), y, cap, n, B=256, WIDE=wide)
+
+
+def at_most(x: Tensor, y: Tensor, cap: float, *, programs: int = 1 << 20) -> None:
+    """The same by a grid that ends somewhere."""
+    n = x.numel()
+    blocks_kernel[(min(triton.cdiv(n, 256), programs),)](x.contiguous(), y, cap, n, B=256, WIDE=True)
+
+
+def whole(x: Tensor, y: Tensor, cap: float) -> None:
+    """All of them in one block."""
+    n = x.numel()
+    blocks_kernel[(1,)](x.contiguous(), y, cap, n, B=triton.next_power_of_2(n), WIDE=True)
+
+
+def second_axis(x: Tensor, y: Tensor, cap: float) -> None:
+    """Blocks along the second axis of the grid."""
+    n = x.numel()
+    second_axis_kernel[(1, triton.cdiv(n, 256))](x.contiguous(), y, cap, n, B=256)
+
+
+def strided(x: Tensor, y: Tensor, cap: float) -> None:
+    """Rows and columns by their strides, as of logits that are a transposed view."""
+    columns = x.shape[-1] if x.dim() else 1
+    flat = x.resolve_neg().reshape(-1, columns)
+    block = triton.next_power_of_2(columns)
+    strided_kernel[(flat.shape[0],)](flat, y, cap, *flat.stride(), columns, B=block)
 
 
 def neighbours(x: Tensor, y: Tensor, cap: float) -> None:

@@ -55,6 +55,30 @@ def persistent_in_32_bits(softcap: float) -> Any:
     return _stranger("persistent", softcap, wide=False)
 
 
+@wrong(bugs=(75,), must={"far_offsets"}, tier="interpreter", laws=("far_offsets",))
+def columns_in_32_bits(softcap: float) -> Any:
+    """Column times stride, in 32 bits: columns of logits that are a transposed view."""
+    return _stranger("strided", softcap)
+
+
+@wrong(bugs=(74, 77), must={"far_offsets"}, tier="interpreter", laws=("far_offsets",))
+def grid_that_ends(softcap: float) -> Any:
+    """At most 2^20 programs, and none of them takes a second block: the rest is never written."""
+    return _stranger("at_most", softcap)
+
+
+@wrong(bugs=(77,), must={"far_offsets"}, tier="interpreter", laws=("far_offsets",))
+def blocks_along_the_second_axis(softcap: float) -> Any:
+    """More than 65,535 programs along the second axis of a grid, which CUDA does not launch."""
+    return _stranger("second_axis", softcap)
+
+
+@wrong(bugs=(77,), must={"far_offsets"}, tier="interpreter", laws=("far_offsets",))
+def one_block_for_all(softcap: float) -> Any:
+    """All elements in one block, which from 2^20 on does not compile."""
+    return _stranger("whole", softcap)
+
+
 @wrong(bugs=(90,), must={"program_order"}, tier="interpreter", laws=LAUNCHES, elements=300)
 def looks_at_its_neighbour(softcap: float) -> Any:
     """A program loads what the one before it stores."""

@@ -44,6 +44,11 @@ class Extent:
         start = tensor.data_ptr()
         return cls(name, start, start + elements * tensor.element_size(), tensor.dtype)
 
+    @property
+    def elements(self) -> int:
+        """How many lie between the ends."""
+        return (self.stop - self.start) // self.dtype.itemsize
+
     def outside(self, pointers: np.ndarray, width: int) -> np.ndarray:
         """Which of the addresses (uint64) have a byte of their ``width`` outside."""
         inside = (pointers >= np.uint64(self.start)) & (pointers + np.uint64(width) <= np.uint64(self.stop))
@@ -55,8 +60,7 @@ class Extent:
         return (address - self.start) // self.dtype.itemsize
 
     def __str__(self) -> str:
-        elements = (self.stop - self.start) // self.dtype.itemsize
-        return f"{self.name} ({self.dtype}, {elements} elements)"
+        return f"{self.name} ({self.dtype}, {self.elements} elements)"
 
 
 # Called with each access that lies inside: what it is, its active addresses, the bytes of an element, a tensor.

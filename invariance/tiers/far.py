@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import mmap
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,12 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map
 
+from invariance.tiers.addresses import Extent
+from invariance.tiers.orders import Grid
+
 LARGEST = 1 << 28  # elements that an operation of PyTorch may take or make before it is left out
+SLACK = 1 << 20  # elements at the end of a result that may be room for a block: none is larger
+_LATE = 64  # programs at the end of a grid that run where the last elements are still missing
 ROUNDS = 20_000  # accesses of one program; a loop over everything, which cannot be cut, is given up there
 
 # What it makes holds zeros or nothing, as virtual memory does; whatever else is left out would have computed.
@@ -38,11 +43,55 @@ class Far(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's
     """While it is on, operations on far tensors give virtual ones of the right form.
 
     `computed`: whether any of them would have computed values, so that results hold nothing to compare.
+    `program`: the one that runs. `reach`: of each far tensor that kernels stored to, the address behind the farthest
+    element that they stored.
     """
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]  # torch's
         self.computed = False
+        self.reach: dict[tuple[int, int], int] = {}
+        self._extents: dict[tuple[int, int], Extent] = {}
+        self.program: Grid = (0, 0, 0)
+        self._launch: dict[tuple[int, int], dict[Grid, int]] = {}
+
+    def begin(self) -> None:
+        """A launch begins."""
+        self._launch = {}
+
+    def stored(self, addresses: np.ndarray, width: int, extent: Extent) -> None:
+        """A program stores there."""
+        if addresses.size and extent.elements > LARGEST:
+            end, place = int(addresses.max()) + width, (extent.start, extent.stop)
+            self._extents[place] = extent
+            self.reach[place] = max(self.reach.get(place, 0), end)
+            mine = self._launch.setdefault(place, {})
+            mine[self.program] = max(mine.get(self.program, 0), end)
+
+    def further(self, grid: Grid) -> Iterator[Grid]:
+        """More programs of the launch that ran, as long as the end of what it stores to is not reached.
+
+        The one that gets there if the first axis goes on as it begins, as where each takes every n-th block or an
+        equal share; then the last ones.
+        """
+        for place, ends in self._launch.items():
+            first, second = ends.get((0, 0, 0), 0), ends.get((1, 0, 0), 0)
+            if first and second > first:
+                program = -((first - place[1]) // (second - first))
+                if self.reach[place] < place[1] and program < grid[0]:
+                    yield (program, grid[1] - 1, grid[2] - 1)
+        for back in range(min(_LATE, grid[0])):
+            if all(self.reach[place] == place[1] for place in self._launch):
+                return
+            yield (grid[0] - 1 - back, grid[1] - 1, grid[2] - 1)
+
+    def missing(self) -> str | None:
+        """What no kernel stored, though it stored to the tensor: its end, by more than a block."""
+        for place, extent in self._extents.items():
+            last = extent.offset(self.reach[place]) - 1
+            if last < extent.elements - SLACK:
+                return f"no program stores past element offset {last} of {extent}"
+        return None
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None

@@ -48,6 +48,17 @@ class Race(Fault):
         )
 
 
+class NoLaunch(Fault):
+    """A GPU would not have launched it: more programs along an axis of the grid than CUDA knows."""
+
+    def __init__(self, kernel: str, axis: int, size: int, most: int) -> None:
+        self.kernel, self.axis, self.size, self.most = kernel, axis, size, most
+        super().__init__(
+            f"the launch of {kernel} asks for {size:,} programs along axis {axis} ({'xyz'[axis]}) of the grid, where "
+            f"CUDA allows {most:,}"
+        )
+
+
 class GaveUp(BaseException):
     """The interpreter is too slow for this; nothing is known of the candidate.
 

@@ -7,8 +7,9 @@ import inspect
 import math
 import types
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,7 @@ import triton.runtime.jit as triton_jit
 
 from invariance.tiers.addresses import Extent, mark
 from invariance.tiers.far import ROUNDS, Far, virtual
-from invariance.tiers.faults import BUDGET, GaveUp
+from invariance.tiers.faults import BUDGET, GaveUp, NoLaunch
 from invariance.tiers.loops import counted, counted_at_the_ends
 from invariance.tiers.orders import WHOLE, Grid, Order, in_order
 from invariance.tiers.races import Meetings
@@ -28,6 +29,7 @@ _SCALARS = {
     "fp64": (np.float64, tl.float64), "fp32": (np.float32, tl.float32), "fp16": (np.float16, tl.float16),
     "i64": (np.int64, tl.int64), "i32": (np.int32, tl.int32),
 }  # fmt: skip
+_MOST = (2**31 - 1, 65_535, 65_535)  # programs along the axes of a grid, by CUDA
 _LANES = 1 << 14  # elements of a block that cost as much as a program does without any
 _OPTIONS = ("num_warps", "num_stages", "num_ctas", "enable_fp_fusion")
 _POINTED = {
@@ -64,6 +66,7 @@ class Session:
     """What ``interpreted`` gives: the launches so far, and how they are run.
 
     configuration: which one of an autotuned kernel runs. tuned: by kernel the configurations that it has.
+    raised: whether a kernel raised something, which a compiler would have said, or a launch did.
     """
 
     order: Order = in_order
@@ -76,6 +79,7 @@ class Session:
     replaced: Mapping[Any, Any] = field(default_factory=dict)
     functions: dict[Any, Any] = field(default_factory=dict)
     meetings: Meetings | None = None
+    raised: bool = False
     accesses: int = 0
     lanes: int = 0
 
@@ -94,8 +98,11 @@ class Session:
         self.accesses += 1
         if self.meetings is not None:
             self.meetings.access(what, addresses, width, extent)
-        if self.far is not None and self.accesses > ROUNDS:
-            raise GaveUp("a loop over all elements, which is not cut short")
+        if self.far is not None:
+            if what == "store":
+                self.far.stored(addresses, width, extent)
+            if self.accesses > ROUNDS:
+                raise GaveUp("a loop over all elements, which is not cut short")
 
     def function(self, kernel: Any) -> Any:
         """What the interpreter runs for a kernel or for a function that a kernel calls; over the globals of now."""
@@ -103,15 +110,18 @@ class Session:
             self.functions[kernel.fn] = rewrite(kernel, self)
         return self.functions[kernel.fn]
 
-    def enter(self, program: Grid) -> None:
-        """A program begins."""
-        self.accesses = 0
-        triton_interpreter.interpreter_builder.set_grid_idx(*program)
-        if self.meetings is not None:
-            self.meetings.enter(program)
-
-    def leave(self) -> None:
-        """The last program has ended."""
+    def run(self, programs: Iterable[Grid], grid: Grid) -> Iterator[Grid]:
+        """The programs of a launch, each while it runs."""
+        if self.far is not None:
+            self.far.begin()
+        for program in chain(programs, () if self.far is None else self.far.further(grid)):
+            self.accesses = 0
+            triton_interpreter.interpreter_builder.set_grid_idx(*program)
+            if self.far is not None:
+                self.far.program = program
+            if self.meetings is not None:
+                self.meetings.enter(program)
+            yield program
         if self.meetings is not None:
             self.meetings.settle()
 
@@ -125,6 +135,7 @@ def execute(session: Session, kernel: Any, args: tuple[Any, ...], grid: Any, kwa
         hook(*args, **kwargs)
     sizes = tuple(grid(bound.arguments) if callable(grid) else grid)
     full = (*sizes, 1, 1)[:3]
+    _require(kernel, full)
     if session.order in WHOLE:
         BUDGET.require(math.prod(full))
     programs = session.order(full)
@@ -143,14 +154,22 @@ def execute(session: Session, kernel: Any, args: tuple[Any, ...], grid: Any, kwa
         scope.set_attr(tl, "range", session.loop)
         session.lanes, session.meetings = 0, Meetings(session.extents) if session.races else None
         triton_interpreter.interpreter_builder.set_grid_dim(*full)
-        for program in programs:
-            session.enter(program)
+        for _ in session.run(programs, full):
             function(**arguments)
-        session.leave()
         BUDGET.spend(len(programs) * (1 + session.lanes // _LANES))
+    except Exception:
+        session.raised = True
+        raise
     finally:
         scope.restore()
         session.extents = outer
+
+
+def _require(kernel: Any, grid: Grid) -> None:
+    """Raises NoLaunch for a grid that is too large."""
+    for axis, (size, most) in enumerate(zip(grid, _MOST, strict=True)):
+        if size > most:
+            raise NoLaunch(kernel.fn.__name__, axis, size, most)
 
 
 def _variant(kernel: Any, arguments: Mapping[str, Any], options: Mapping[str, Any]) -> Variant:

@@ -16,7 +16,7 @@ from invariance.checkers import NotApplicable, launches
 from invariance.known_bad import stranger_kernels as kernels
 from invariance.plan import Settings, cases, cells
 from invariance.run import judge_cell
-from invariance.tiers.faults import BUDGET, GaveUp, OutOfBounds, Race
+from invariance.tiers.faults import BUDGET, GaveUp, NoLaunch, OutOfBounds, Race
 from invariance.tiers.interpreter import InterpretedOp, interpreted
 from invariance.tiers.orders import WHOLE, ends, in_order
 from invariance.verdict import FAIL, NOT_APPLICABLE, PASS
@@ -156,6 +156,61 @@ def test_far_tensors_take_no_memory_and_narrow_offsets_leave_them(launch, wide):
         assert not session.far.computed
 
 
+def test_a_grid_that_ends_too_early_leaves_the_rest_unwritten():
+    with interpreted(far=True, order="ends") as session:
+        x = session.tensor((2**31 + 66535,), (1,), torch.bfloat16)
+        kernels.at_most(x, torch.empty_like(x, dtype=torch.float32), 30.0)
+        assert session.far is not None
+        assert session.far.missing() == (
+            f"no program stores past element offset {2**28 - 1} of y (torch.float32, {2**31 + 66535} elements)"
+        )
+
+
+@triton.jit
+def striding_kernel(y, n, tiles, B: tl.constexpr):
+    for tile in range(tl.program_id(0), tiles, tl.num_programs(0)):
+        at = tile.to(tl.int64) * B + tl.arange(0, B)
+        tl.store(y + at, 1.0, mask=at < n)
+
+
+@triton.jit
+def sharing_kernel(y, n, share, B: tl.constexpr):
+    for tile in range(share):
+        at = (tl.program_id(0).to(tl.int64) * share + tile) * B + tl.arange(0, B)
+        tl.store(y + at, 1.0, mask=at < n)
+
+
+@triton.jit
+def turning_kernel(y, n, tiles, B: tl.constexpr):
+    program = tl.program_id(0)
+    at = (program % 8 * tl.cdiv(tiles, 8) + program // 8).to(tl.int64) * B + tl.arange(0, B)
+    tl.store(y + at, 1.0, mask=at < n)
+
+
+@pytest.mark.parametrize("how", ["strides", "shares", "turns"])
+def test_the_program_that_takes_the_last_elements_is_found(how):
+    n, programs = 2**31 + 66535, 65535
+    tiles = triton.cdiv(n, 1024)
+    with interpreted(far=True, order="ends") as session:
+        y = session.tensor((n,), (1,), torch.float32)
+        if how == "strides":
+            striding_kernel[(programs,)](y, n, tiles, B=1024)
+        elif how == "shares":
+            sharing_kernel[(programs,)](y, n, triton.cdiv(tiles, programs), B=1024)
+        else:
+            turning_kernel[(triton.cdiv(tiles, 8) * 8,)](y, n, tiles, B=1024)
+    assert float(y[-1]) == 1.0
+
+
+@pytest.mark.parametrize(
+    ("grid", "axis"), [((1, 65536), "1 (y)"), ((1, 2, 70000), "2 (z)"), ((2**31,), "0 (x)")]
+)
+def test_a_grid_that_cuda_does_not_launch_is_a_fault(grid, axis):
+    with interpreted(order="ends"), pytest.raises(NoLaunch, match=re.escape(f"along axis {axis}")) as caught:
+        counting_kernel[grid](torch.zeros(1, dtype=torch.int32), 1, B=1)
+    assert caught.value.size == grid[caught.value.axis]
+
+
 def test_what_pytorch_does_to_far_tensors_has_the_form_and_nothing_else():
     with interpreted(far=True) as session:
         x = session.tensor((2**16, 2**16), (2**16 + 8, 1), torch.bfloat16)
@@ -231,6 +286,11 @@ def test_a_law_about_launches_does_not_speak_of_a_formula(cell):
     [
         ("rows_as_programs", "far_offsets", PASS),
         ("rows_in_32_bits", "far_offsets", FAIL),
+        ("columns_in_32_bits", "far_offsets", FAIL),
+        ("grid_that_ends", "far_offsets", FAIL),
+        ("blocks_along_the_second_axis", "far_offsets", FAIL),
+        ("one_block_for_all", "far_offsets", FAIL),
+        ("persistent_programs", "far_offsets", PASS),
         ("shares_its_scratch", "program_order", FAIL),
         ("division_by_configuration", "every_configuration", FAIL),
         ("autotuned_blocks", "every_configuration", PASS),
