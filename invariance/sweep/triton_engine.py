@@ -49,12 +49,15 @@ class Tiles:
     def of(cls, domain: Domain, lo: int, hi: int, tile: int) -> Tiles:
         """Magnitudes lo to hi - 1 cut at zones, binades and multiples of `tile`."""
         pieces = domain.pieces(lo, hi, domain.size)
-        cuts = [np.append(p.lo, np.arange(p.lo - p.lo % tile + tile, p.hi, tile)) for p in pieces]
-        zones = [places.ZONES.get(p.zone, places.SPECIAL) for p in pieces]
-        bins = [0 if p.binade is None else p.binade + BINS // 2 for p in pieces]
-        counts, starts = [len(cut) for cut in cuts], np.concatenate(cuts)
-        columns = starts, np.diff(starts, append=hi), np.repeat(zones, counts), np.repeat(bins, counts)
-        return cls(*(column.astype(np.int32) for column in columns))
+        zones = np.array([places.ZONES.get(p.zone, places.SPECIAL) for p in pieces], dtype=np.int32)
+        bins = np.array([0 if p.binade is None else p.binade + BINS // 2 for p in pieces], dtype=np.int32)
+        # No piece by itself: the device waits for the first tiles.
+        edges, grid = np.array([p.lo for p in pieces]), np.arange(-(-lo // tile) * tile, hi, tile)
+        between = edges[edges % tile != 0]
+        starts = np.insert(grid, np.searchsorted(grid, between), between)
+        counts = np.diff(np.searchsorted(starts, edges), append=len(starts))
+        sizes = np.diff(starts, append=hi).astype(np.int32)
+        return cls(starts.astype(np.int32), sizes, np.repeat(zones, counts), np.repeat(bins, counts))
 
     def runs(self, first: int, last: int) -> list[tuple[int, int, int]]:
         """(zone code, first, last) of neighbouring tiles of one zone among tiles first to last - 1."""
