@@ -39,14 +39,14 @@ def settled() -> None:
 
 @contextmanager
 def noted() -> Iterator[None]:
-    """Each Ctrl-C inside raises KeyboardInterrupt as ever, and is noted for `heed`."""
+    """Each Ctrl-C inside raises KeyboardInterrupt as ever, and is noted for `heed`; a time limit's SIGTERM as well."""
     settled()
-    try:
-        kept = signal.signal(signal.SIGINT, _note)
-    except ValueError:  # signals are the main thread's
+    if threading.current_thread() is not threading.main_thread():  # signals are the main thread's
         yield
         return
+    kept = {number: signal.signal(number, _note) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, kept)
+        for number, handler in kept.items():
+            signal.signal(number, signal.SIG_DFL if handler is None else handler)  # None: not set from Python

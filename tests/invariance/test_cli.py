@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -368,3 +369,14 @@ def test_no_folder_is_made_for_a_candidate_that_is_not_there(tmp_path, capsys):
     assert main(["check", "--candidate", "no_such_module:Op", "--report", str(folder)]) == 2
     assert "no_such_module" in capsys.readouterr().err
     assert not folder.exists()
+
+
+def test_a_time_limit_that_ends_a_run_leaves_its_report(folder):
+    """Job schedulers and `timeout` send SIGTERM."""
+    asked = ["--candidate", "native", "--device", "cpu", "--report", "out"]
+    command = [sys.executable, "-m", "invariance", "check", *asked]
+    with subprocess.Popen(command, env={**os.environ, "PYTHONPATH": str(ROOT)}, stderr=subprocess.PIPE) as run:
+        assert run.stderr.readline()  # progress: judging has begun
+        run.terminate()
+        assert run.wait(60) == 130
+    assert json.loads((folder / "out" / "report.json").read_text())["complete"] is False
