@@ -34,9 +34,9 @@ _DEFAULT: tuple[Shape, ...] = (
 _LEAST: tuple[Shape, ...] = ((2, 3, 5), (1025,))
 LARGEST_SEAM, LARGE = 1 << 17, 1 << 15  # elements
 # What a kernel does at the size of a model: more than 2^19 elements and rows past 100,000; then more than 2^20, in more
-# rows than two 16-bit axes of a grid hold. One law sees it, for it costs as much as all the others' shapes together.
+# rows than two 16-bit axes of a grid hold. One law sees it, for it costs as much as all the others' shapes together; no
+# quick judgement does.
 MODELS: dict[str, tuple[Shape, ...]] = {
-    "quick": (NAMED["wide"],),
     "default": (NAMED["wide"], NAMED["many_rows"]),
     "thorough": tuple(NAMED.values()),
 }

@@ -235,6 +235,7 @@ def probe(spec: str, device: str, caps: tuple[float | int, ...], dtypes: tuple[s
         "differentiable": any(_differentiable(candidate, cap, TORCH[dtype], device) for dtype in dtypes),
         "ran": _what_runs(candidate, cap),
         "substitutions": _substitutions(candidate, cap),
+        "launches_seen": _launches_seen(candidate, cap),
         "launched": None if device == "cpu" else kernels_launched(candidate, cap, dtypes[0], device),
     }
 
@@ -263,6 +264,14 @@ def _substitutions(candidate: Candidate, cap: float | int) -> list[str]:
         return [str(text) for text in getattr(candidate.factory(cap), "substitutions", ())]
     except Exception:  # noqa: BLE001 - its cells will say why
         return []
+
+
+def _launches_seen(candidate: Candidate, cap: float | int) -> bool:
+    """Whether the candidate's launches are the interpreter's, which shows them to the laws about launches."""
+    try:
+        return hasattr(candidate.factory(cap), "launching")
+    except Exception:  # noqa: BLE001 - its cells will say why
+        return True
 
 
 def code(spec: str, device: str, target: str) -> list[dict[str, Any]]:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from invariance.checkers import LAWS
+from invariance.checkers import LAWS, NO_LAUNCHES
 from invariance.plan import Settings
 
 # Beside the laws of accuracy: laws that judge something else, and by the exact value.
@@ -41,6 +41,9 @@ class Scope:
         graded = LAWS[law].judgement == "accuracy" or law in _BY_THE_EXACT_VALUE
         if graded and self.interpreted(spec):
             return NO_ACCURACY
+        # Of a candidate whose probe died nothing is known: its cells say what they find.
+        if LAWS[law].launches and self.probes[spec].get("launches_seen") is False:
+            return NO_LAUNCHES
         return LAWS[law].applies(self.probes[spec]["convention"])
 
     def without_gradient(self, pass_: str, spec: str) -> str | None:

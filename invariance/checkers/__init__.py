@@ -45,7 +45,8 @@ class Law:
     cell in all (at the first cap). inputs: the family of cases, a key of `invariance.plan.FAMILIES`. applies:
     given the calling convention, why the candidate is outside the law, or None. device: judged on an accelerator only.
     bugs: public reports that the law answers. explored: Hypothesis adds cases to the plan's. shrinks: how often a
-    failing case may be tried again to shrink it; few where one try takes seconds.
+    failing case may be tried again to shrink it; few where one try takes seconds. launches: the law is about launches
+    as the interpreter shows them.
     """
 
     id: str
@@ -60,6 +61,7 @@ class Law:
     bugs: tuple[str, ...]
     explored: bool
     shrinks: int = SHRINKS
+    launches: bool = False
 
     @property
     def statement(self) -> str:
@@ -85,6 +87,9 @@ _MODULES = (
     "launches",
     "device",
 )
+
+
+NO_LAUNCHES = "of kernels in Triton's interpreter, and this candidate does not run there"
 
 
 def every_candidate(convention: str) -> str | None:  # noqa: ARG001 - the default of `applies`
@@ -114,8 +119,12 @@ def checker(
     bugs: tuple[str, ...] = (),
     explored: bool | None = None,
     shrinks: int = SHRINKS,
+    launches: bool = False,
 ) -> Callable[[Checker], Checker]:
-    """Register a law under its function's name; a taken name, a wrong judgement and a missing docstring are errors."""
+    """Register a law under its function's name; a taken name, a wrong judgement and a missing docstring are errors.
+
+    launches: the law is about launches as the interpreter shows them.
+    """
     if judgement not in ("accuracy", "invariance"):
         raise ValueError(f"judgement {judgement!r} is not 'accuracy' or 'invariance'")
 
@@ -139,6 +148,7 @@ def checker(
             bugs,
             seen,
             shrinks,
+            launches,
         )
         return check
 

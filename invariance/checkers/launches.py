@@ -14,15 +14,13 @@ import torch
 from torch import Tensor
 
 from invariance.candidate import CandidateRaised, Map
-from invariance.checkers import NotApplicable, Pick, checker
+from invariance.checkers import NO_LAUNCHES, NotApplicable, Pick, checker
 from invariance.checkers.scaling import any_cap
 from invariance.checkers.views import Args, each, flat, plain
 from invariance.judge import Claim
 from invariance.tiers.faults import MOST_CONFIGURATIONS, Fault, GaveUp
 from oracles.formats import cap_as_fp32
 from strategies.caps import cap_text
-
-_ABSENT = "of kernels in Triton's interpreter, and this candidate does not run there"
 
 # Shape and strides of x. Past 2^31 elements by more than a block of any size, and no multiple of one; then rows whose
 # last one begins past 2^31, beside each other and with room in between; then a few columns whose last one does.
@@ -45,13 +43,14 @@ class _NoKernel(NotApplicable):
 def _launching(f: Map, args: Args, **how: Any) -> AbstractContextManager[Any]:
     launching = getattr(f.op, "launching", None)
     if launching is None or args[0].device.type != "cpu":
-        raise NotApplicable(_ABSENT)
+        raise NotApplicable(NO_LAUNCHES)
     context: AbstractContextManager[Any] = launching(**how)
     return context
 
 
 @checker(
     judgement="invariance",
+    launches=True,
     passes=("inference", "backward"),
     each_cap=False,
     inputs="one",
@@ -109,6 +108,7 @@ def _at_the_end(
 
 @checker(
     judgement="invariance",
+    launches=True,
     passes=("inference", "backward"),
     each_cap=False,
     inputs="device",
@@ -128,6 +128,7 @@ def program_order(f: Map, args: Args, pick: Pick) -> Iterator[Claim]:  # noqa: A
 
 @checker(
     judgement="invariance",
+    launches=True,
     passes=("inference", "backward"),
     dtypes=("bf16", "fp32"),
     each_cap=False,
@@ -150,6 +151,7 @@ def every_configuration(f: Map, args: Args, pick: Pick) -> Iterator[Claim]:  # n
 
 @checker(
     judgement="invariance",
+    launches=True,
     passes=("inference", "backward"),
     each_cap=False,
     inputs="one",

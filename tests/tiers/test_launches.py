@@ -12,7 +12,7 @@ import triton
 import triton.language as tl
 
 from invariance.candidate import load
-from invariance.checkers import NotApplicable, launches
+from invariance.checkers import NO_LAUNCHES, NotApplicable, launches
 from invariance.known_bad import stranger_kernels as kernels
 from invariance.plan import Settings, cases, cells
 from invariance.run import judge_cell
@@ -278,7 +278,7 @@ def test_a_slow_kernel_passes_in_part_and_says_so(cell, budget, monkeypatch):
 
 def test_a_law_about_launches_does_not_speak_of_a_formula(cell):
     verdict = judge_cell("native", *cell("native", "program_order"))
-    assert (verdict.status, verdict.reason) == (NOT_APPLICABLE, launches._ABSENT)
+    assert (verdict.status, verdict.reason) == (NOT_APPLICABLE, NO_LAUNCHES)
 
 
 @pytest.mark.parametrize(
