@@ -149,7 +149,7 @@ def one_gradient_buffer_a_graph(softcap: float) -> Any:
     return _through(softcap, _OneBuffer)
 
 
-@wrong(bugs=(67, 68), must={"accumulation"})
+@wrong(bugs=(67, 68), must={"accumulation"}, laws=("accumulation", "repeat"))
 def added_to_what_is_there(softcap: float) -> Kernel:
     """The backward adds to a gradient that x already has by itself, and autograd adds once more."""
 

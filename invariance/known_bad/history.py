@@ -147,7 +147,7 @@ def after_a_backward(softcap: float) -> Kernel:
     return Kernel(softcap, lambda x, c: nudged(capped(x, c), bool(done)), backward)
 
 
-@wrong(bugs=(88, 91), must={"first_call"})
+@wrong(bugs=(88, 91), must={"first_call"}, laws=("first_call", "repeat"))
 def the_first_dtype_sticks(softcap: float) -> Kernel:
     """An operator that is called with BF16 first keeps the path that it chose for it."""
     first: list[torch.dtype] = []
@@ -206,7 +206,7 @@ def ring_of_a_hundred(softcap: float) -> Kernel:
     return Kernel(softcap, forward)
 
 
-@wrong(bugs=(88,), must={"many_calls"})
+@wrong(bugs=(88,), must={"many_calls"}, laws=("many_calls", "repeat"))
 def tuned_after_four_hundred_calls(softcap: float) -> Kernel:
     """After 400 calls an operator has seen enough, and uses the configuration that timing preferred."""
     calls = itertools.count()
@@ -237,7 +237,7 @@ def remembered_on_the_tensor(softcap: float) -> Any:
     return _Remembering(softcap)
 
 
-@wrong(bugs=(68, 62), must={"same_tensor"})
+@wrong(bugs=(68, 62), must={"same_tensor"}, laws=("same_tensor", "repeat"))
 def gradient_remembered_on_the_upstream_one(softcap: float) -> Kernel:
     """The FP32 copy of an upstream gradient is kept on it, and used again whatever it holds by then."""
 
@@ -250,7 +250,7 @@ def gradient_remembered_on_the_upstream_one(softcap: float) -> Kernel:
     return Kernel(softcap, backward=backward)
 
 
-@wrong(bugs=(53, 67), must={"memory_released"})
+@wrong(bugs=(53, 67), must={"memory_released"}, laws=("memory_released", "repeat"))
 def last_input_kept(softcap: float) -> Kernel:
     """The operator keeps its last input, gigabytes of logits, until the next call."""
     kept: list[Tensor] = []
@@ -262,7 +262,7 @@ def last_input_kept(softcap: float) -> Kernel:
     return Kernel(softcap, forward)
 
 
-@wrong(bugs=(92, 90), must={"process_state"})
+@wrong(bugs=(92, 90), must={"process_state"}, laws=("process_state", "repeat"))
 def scratch_shared_by_threads(softcap: float) -> Kernel:
     """x passes through a scratch buffer of the operator, which a second thread fills before the first has read it."""
     scratch: dict[tuple[object, ...], Tensor] = {}

@@ -200,7 +200,7 @@ def other_kernel_where_frozen(softcap: float) -> Any:
     return _OtherWhereFrozen(softcap)
 
 
-@wrong(bugs=(95,), must={"result_form"})
+@wrong(bugs=(95,), must={"result_form"}, laws=("result_form", "grad_mode"))
 def inference_tensors_out(softcap: float) -> Any:
     """Under no_grad results are inference tensors, which nobody can train on."""
     kernel = Kernel(softcap)
