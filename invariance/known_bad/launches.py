@@ -191,7 +191,7 @@ def gradient_read_flat(softcap: float) -> Any:
     return edited_operator("gradient_read_flat", softcap, edit)
 
 
-@wrong(bugs=(60, 57), must={"slicing"}, tier="interpreter")
+@wrong(bugs=(60, 57), must={"slicing"}, may={"far_offsets"}, tier="interpreter")
 def input_read_flat(softcap: float) -> Any:
     """The forward takes the input's pointer, whatever its strides are."""
     edit = Edit("            x = _plain(x)\n", "            pass\n", "triton_op")
