@@ -44,7 +44,9 @@ def noted() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():  # signals are the main thread's
         yield
         return
-    kept = {number: signal.signal(number, _note) for number in (signal.SIGINT, signal.SIGTERM)}
+    # What is ignored stays so: a shell starts what runs in the background that way.
+    taken = [s for s in (signal.SIGINT, signal.SIGTERM) if signal.getsignal(s) is not signal.SIG_IGN]
+    kept = {number: signal.signal(number, _note) for number in taken}
     try:
         yield
     finally:

@@ -145,8 +145,17 @@ class _Finalized:
         signal.raise_signal(signal.SIGINT)
 
 
+@pytest.fixture
+def in_the_foreground():
+    """SIGINT as in a terminal: a shell has what runs in the background ignore it."""
+    kept = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, kept)
+
+
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize("where", ["a finalizer", "a collection", "the last round"])
+@pytest.mark.usefixtures("in_the_foreground")
 def test_an_interrupt_that_python_swallows_ends_it_all_the_same(folder, capsys, monkeypatch, where):
     take, seen = Campaign.receive, []
 
@@ -173,6 +182,7 @@ def test_an_interrupt_that_python_swallows_ends_it_all_the_same(folder, capsys, 
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
+@pytest.mark.usefixtures("in_the_foreground")
 def test_an_interrupt_while_the_server_of_children_starts_is_kept(folder, monkeypatch):
     def begun():
         signal.raise_signal(signal.SIGINT)

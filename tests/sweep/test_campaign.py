@@ -236,7 +236,7 @@ def test_a_candidate_that_cannot_be_loaded_leaves_no_folder(here: Path) -> None:
         (["--softcap", "9" * 400], "(400 characters) is not a cap"),
         (["--softcap", "9" * 5000], "(5,000 characters) is not a cap"),
         (["--shard", "1/" + "9" * 5000], "(5,002 characters) is not K/N"),
-        (["--jobs", "9" * 5000], "(5,000 characters) is not a whole number"),
+        (["--jobs", "9" * 5000], "(5,000 characters) is too large"),
         (["--timeout", "1_0"], "--timeout '1_0' is not"),
     ],
 )
