@@ -64,14 +64,15 @@ class Launcher:
         # The default hook is an empty chain, anything else was put there by a profiler or a test.
         enter, leave = _runtime.launch_enter_hook, _runtime.launch_exit_hook
         hooked = self.kernel.pre_run_hooks or getattr(enter, "calls", enter) or getattr(leave, "calls", leave)
-        if variant is None or hooked or (_IS_HIP and not _small(x, y, z)):
+        ordinary = not hooked and (not _IS_HIP or _small(x, y, z))
+        if variant is None or not ordinary:
             tensors = (x, y) if z is None else (x, y, z)
             _refuse_without_memory(tensors)
             options = {"BLOCK": self.block, "reciprocal": reciprocal, **self.options}
             launched = self.kernel[(blocks,)](*tensors, softcap, n, **options)
             # The interpreter gives None, asynchronous compilation a future.
             complete = all(hasattr(launched, name) for name in ("run", "function", "packed_metadata"))
-            if complete and not hooked and (not _IS_HIP or _small(x, y, z)):
+            if complete and ordinary:
                 self.variants[key] = _direct(launched, len(tensors))
             return None
         call, between = variant

@@ -105,8 +105,8 @@ def alignment_not_in_the_key(softcap: float) -> Any:
         softcap,
         Edit(", at_x & 15, at_y & 15, at_z & 15)", ")", "launch"),
         Edit(
-            "if complete and not hooked",
-            "if complete and not any(t.data_ptr() & 15 for t in tensors) and not hooked",
+            "if complete and ordinary:",
+            "if complete and ordinary and not any(t.data_ptr() & 15 for t in tensors):",
             "launch",
         ),
     )
