@@ -33,11 +33,7 @@ def probed(
     child = Child()
     common = {"spec": spec, "device": device}
     try:
-        loaded = child.run(Job("invariance.run:load_only", common, PATIENCE_FOR_IMPORT))
-        if loaded.kind != "done":
-            raise CandidateNotLoadable(f"candidate {spec!r}: importing it failed: {loaded.reason}")
-        if loaded.value is not None:
-            raise CandidateNotLoadable(loaded.value)
+        load(child, spec, device)
         outcome = child.run(Job("invariance.run:probe", {**common, "caps": caps, "dtypes": dtypes}, timeout))
         code = [facts for target in _targets(spec) for facts in _code(child, common, target, timeout)]
     finally:
@@ -51,6 +47,16 @@ def probed(
             f"candidate {spec!r} cannot be constructed at cap {tried}: it raised {reasons}"
         )
     return {**outcome.value, "code": code}
+
+
+def load(child: Child, spec: str, device: str) -> float:
+    """Import a candidate in a child; the seconds that it took. Raises CandidateNotLoadable."""
+    outcome = child.run(Job("invariance.run:load_only", {"spec": spec, "device": device}, PATIENCE_FOR_IMPORT))
+    if outcome.kind != "done":
+        raise CandidateNotLoadable(f"candidate {spec!r}: importing it failed: {outcome.reason}")
+    if outcome.value is not None:
+        raise CandidateNotLoadable(outcome.value)
+    return outcome.seconds
 
 
 def _targets(spec: str) -> tuple[str, ...]:

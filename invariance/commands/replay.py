@@ -10,7 +10,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from invariance.candidate import PASSES, display_name
+from invariance.candidate import PASSES, CandidateNotLoadable, display_name
 from invariance.checkers import load_laws
 from invariance.environment import NoSuchDevice, resolve_device
 from invariance.fuzz import corpus
@@ -18,6 +18,7 @@ from invariance.fuzz.asked import Asked
 from invariance.fuzz.finding import NOT_SEEN, Finding
 from invariance.fuzz.rounds import CRASHED, LATE, RAISED, WRONG
 from invariance.judge import Mismatch
+from invariance.probing import load
 from invariance.process import Child, Job, Outcome
 from invariance.usage import UsageError
 from invariance.verdict import FAIL, PASS, Cell, Verdict
@@ -27,7 +28,6 @@ _KEYS = ("candidate", "law", "pass", "case")
 _WORDS = ("candidate", "law", "pass", "device", "rounding")
 LONGEST_PATH = 4096  # characters
 PATIENCE = 60.0  # seconds, where neither the user nor the line says how many
-LOADING = 120.0  # seconds in which a candidate is imported
 NOT_JUDGED = "not judged"
 _LEFT = ("SystemExit", "KeyboardInterrupt")  # what a candidate raises to leave the interpreter
 
@@ -117,10 +117,10 @@ def _replay(recipe: dict[str, Any], options: argparse.Namespace) -> Finding:
     timeout = options.timeout or recipe.get("timeout", PATIENCE)
     child = Child()
     try:
-        loaded = child.run(Job("invariance.run:load_only", {"spec": spec, "device": device}, LOADING))
-        if loaded.value or loaded.kind != "done":
-            raise UsageError(loaded.value or f"candidate {spec!r} cannot be imported: {loaded.reason}")
+        load(child, spec, device)
         outcome = child.run(_job(recipe, spec, device, timeout))
+    except CandidateNotLoadable as error:
+        raise UsageError(str(error)) from error
     finally:
         child.close()
     found = _finding(recipe, spec, device, outcome)

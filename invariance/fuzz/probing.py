@@ -9,7 +9,7 @@ from invariance.candidate import CandidateNotLoadable
 from invariance.fuzz.asked import Asked, forms_of
 from invariance.fuzz.rounds import CRASHED, LATE, Broken, Subject, candidate_of
 from invariance.fuzz.scan import LAW
-from invariance.probing import PATIENCE_FOR_IMPORT, UNKNOWN
+from invariance.probing import UNKNOWN, load
 from invariance.process import Child, Job, Outcome
 from invariance.run import ORDINARY_CAP
 from strategies.caps import cap_text
@@ -36,13 +36,8 @@ def known_of(subject: Subject, timeout: float) -> Known:
     """
     common, child, known = {"spec": subject.spec, "device": subject.device}, Child(), Known()
     try:
-        loaded = child.run(Job("invariance.run:load_only", common, PATIENCE_FOR_IMPORT))
-        if loaded.kind != "done":
-            raise CandidateNotLoadable(f"candidate {subject.spec!r}: importing it failed: {loaded.reason}")
-        if loaded.value is not None:
-            raise CandidateNotLoadable(loaded.value)
-        known.loading = loaded.seconds
-        patience = timeout + 2 * loaded.seconds
+        known.loading = load(child, subject.spec, subject.device)
+        patience = timeout + 2 * known.loading
         kwargs = {**common, "caps": (ORDINARY_CAP,), "dtypes": subject.dtypes}
         probed = child.run(Job("invariance.run:probe", kwargs, patience))
         known.facts = _facts(probed, subject, known)
