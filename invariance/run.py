@@ -233,9 +233,7 @@ def probe(spec: str, device: str, caps: tuple[float | int, ...], dtypes: tuple[s
         **known,
         "refusals": [],
         "differentiable": any(_differentiable(candidate, cap, TORCH[dtype], device) for dtype in dtypes),
-        "ran": _what_runs(candidate, cap),
-        "substitutions": _substitutions(candidate, cap),
-        "launches_seen": _launches_seen(candidate, cap),
+        **_of_an_operator(candidate, cap),
         "launched": None if device == "cpu" else kernels_launched(candidate, cap, dtypes[0], device),
     }
 
@@ -258,20 +256,17 @@ def _differentiable(candidate: Candidate, cap: float | int, dtype: torch.dtype, 
         return True
 
 
-def _substitutions(candidate: Candidate, cap: float | int) -> list[str]:
-    """What stands in for a GPU's functions where the candidate runs in the interpreter."""
+def _of_an_operator(candidate: Candidate, cap: float | int) -> dict[str, Any]:
+    """What an operator itself tells: what runs, what stands in for a GPU's functions, and whether its launches show."""
     try:
-        return [str(text) for text in getattr(candidate.factory(cap), "substitutions", ())]
+        op = candidate.factory(cap)
+        return {
+            "ran": _what_runs(candidate, op),
+            "substitutions": [str(text) for text in getattr(op, "substitutions", ())],
+            "launches_seen": hasattr(op, "launching"),
+        }
     except Exception:  # noqa: BLE001 - its cells will say why
-        return []
-
-
-def _launches_seen(candidate: Candidate, cap: float | int) -> bool:
-    """Whether the candidate's launches are the interpreter's, which shows them to the laws about launches."""
-    try:
-        return hasattr(candidate.factory(cap), "launching")
-    except Exception:  # noqa: BLE001 - its cells will say why
-        return True
+        return {"ran": None, "substitutions": [], "launches_seen": True}
 
 
 def code(spec: str, device: str, target: str) -> list[dict[str, Any]]:
@@ -281,12 +276,8 @@ def code(spec: str, device: str, target: str) -> list[dict[str, Any]]:
     return known
 
 
-def _what_runs(candidate: Candidate, cap: float | int) -> str | None:
+def _what_runs(candidate: Candidate, op: Any) -> str:
     """The class or function behind a name such as `registry`."""
-    try:
-        op = candidate.factory(cap)
-    except Exception:  # noqa: BLE001 - its cells will say why
-        return None
     owner = getattr(op, "__self__", op)
     target = owner if hasattr(owner, "__qualname__") else type(owner)
     if candidate.convention == "function" or target.__module__.startswith("softcap_candidate_"):
