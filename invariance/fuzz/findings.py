@@ -145,18 +145,16 @@ class Explainer:
             return found is not None
 
         near_cap(broken.asked.cap, fails, self.within, budget=2)
-        pass_, seen = best[0]
-        found = self._finding(replace(broken, law=REPEAT, pass_=pass_, kind=UNSTEADY), (), seen)
-        return replace(found, verdict=replace(found.verdict, reason=SOMETIMES), seen_at=(str(broken.asked),))
+        return self._not_the_same_twice(broken, *best[0])
 
     def _seldom(self, broken: Broken) -> Finding | None:
         """One operator gives other bits once in very many calls: where it was met. None where none does."""
         broken = replace(broken, before=())
         seconds = min(SELDOM, self.patience / 2)
         moved = broken.kind == WRONG and self._run("unsteady_at_last", broken=broken, seconds=seconds)
-        if not moved:
-            return None
-        pass_, seen = moved
+        return self._not_the_same_twice(broken, *moved) if moved else None
+
+    def _not_the_same_twice(self, broken: Broken, pass_: str, seen: Seen) -> Finding:
         found = self._finding(replace(broken, law=REPEAT, pass_=pass_, kind=UNSTEADY), (), seen)
         return replace(found, verdict=replace(found.verdict, reason=SOMETIMES), seen_at=(str(broken.asked),))
 

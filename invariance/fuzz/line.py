@@ -75,10 +75,13 @@ def _until_it_fails(trial: Trial, case: Case, attempts: int, end: float) -> tupl
     """The last judgement, what it says in words, and which attempt it was."""
     for made in itertools.count(1):
         found, reason = _judged(trial, case)
-        failed = found.mismatch is not None or reason is not None or found.elements == 0
-        if failed or made >= attempts or time.monotonic() >= end:
+        if _failed(found, reason) or made >= attempts or time.monotonic() >= end:
             break
     return found, reason, made
+
+
+def _failed(found: Judgement, reason: str | None) -> bool:
+    return found.mismatch is not None or reason is not None or found.elements == 0
 
 
 def _judged(trial: Trial, case: Case) -> tuple[Judgement, str | None]:
@@ -91,7 +94,7 @@ def _judged(trial: Trial, case: Case) -> tuple[Judgement, str | None]:
 
 
 def _verdict(empty: Verdict, found: Judgement, reason: str | None, made: int, outside: str | None) -> Verdict:
-    failed = found.mismatch is not None or reason is not None or found.elements == 0
+    failed = _failed(found, reason)
     if made > 1:
         reason = reason or (
             f"not the first time, but time {made}" if failed else f"{made} times; it need not come each time"
