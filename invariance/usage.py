@@ -164,25 +164,14 @@ def abandoned(folder: Path | None, stem: str) -> None:
         )
 
 
-def progress(done: int, total: int, what: str) -> None:
-    """One line, rewritten in place on a terminal; else a line of its own every ten seconds, for a log."""
-    line = f"{done}/{total} {what[:100]}"
-    if sys.stderr.isatty():
-        end = "\n" if done >= total else ""
-        print(f"\r\x1b[2K{line}", end=end, file=sys.stderr, flush=True)
-    elif _PACE.due(first=done <= 1):
-        print(line, file=sys.stderr, flush=True)
+class Pace:
+    """When a line was printed last, and how many seconds have to pass until the next."""
 
-
-class _Pace:
-    """When a line was printed last."""
-
-    every = 10.0  # seconds
-
-    def __init__(self) -> None:
+    def __init__(self, every: float) -> None:
+        self.every = every
         self.last = time.monotonic()
 
-    def due(self, *, first: bool) -> bool:
+    def due(self, *, first: bool = False) -> bool:
         """Whether it is time for another one; a command's first news starts the clock."""
         now = time.monotonic()
         due = not first and now - self.last >= self.every
@@ -191,4 +180,18 @@ class _Pace:
         return due
 
 
-_PACE = _Pace()
+IN_A_LOG = 10.0  # seconds between two lines
+_PACE = Pace(IN_A_LOG)
+
+
+def progress(done: int, total: int, what: str) -> None:
+    """One line, rewritten in place on a terminal; else a line of its own every ten seconds, for a log."""
+    line = f"{done}/{total} {what[:100]}"
+    if sys.stderr.isatty() or _PACE.due(first=done <= 1):
+        tell(line, last=done >= total)
+
+
+def tell(line: str, *, last: bool = False) -> None:
+    """A line to standard error: on a terminal in the place of the one before, else a line of its own."""
+    start, end = ("\r\x1b[2K", "\n" if last else "") if sys.stderr.isatty() else ("", "\n")
+    print(f"{start}{line}", end=end, file=sys.stderr, flush=True)

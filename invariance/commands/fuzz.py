@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -17,14 +16,13 @@ from invariance.fuzz.campaign import Campaign, Limits, ignored
 from invariance.fuzz.finding import Finding
 from invariance.fuzz.rounds import Subject
 from invariance.fuzz.schedule import Schedule
-from invariance.usage import UsageError, abandoned, writable
+from invariance.usage import IN_A_LOG, Pace, UsageError, abandoned, tell, writable
 from strategies.campaign import CapRange, bf16_caps
 from strategies.caps import HIGHEST, LOWEST
 from strategies.simplest import read_spelled
 
 DEFAULT_MINUTES = 1.0
 TICK = 0.2  # seconds between two progress lines on a terminal, where each takes the place of the one before
-PLAIN_TICK = 10.0  # elsewhere, as in the log of a job
 LEAST_PATIENCE = 1.0  # seconds: a cap takes 0.03 on an idle core, and a busy machine many times that
 
 
@@ -114,16 +112,12 @@ class _Line:
     """The progress line: rewritten in place on a terminal, else a line now and then."""
 
     def __init__(self) -> None:
-        self._terminal = sys.stderr.isatty()
-        self._next = 0.0 if self._terminal else time.monotonic() + PLAIN_TICK
+        self._pace = Pace(TICK if sys.stderr.isatty() else IN_A_LOG)
 
     def show(self, campaign: Campaign) -> None:
         """Caps done, inputs judged, inputs per second, worst so far."""
-        if time.monotonic() < self._next:
-            return
-        self._next = time.monotonic() + (TICK if self._terminal else PLAIN_TICK)
-        start, end = ("\r\x1b[2K", "") if self._terminal else ("", "\n")
-        print(f"{start}{report.progress(campaign)}", end=end, file=sys.stderr, flush=True)
+        if self._pace.due():
+            tell(report.progress(campaign))
 
 
 def _range(text: str | None) -> CapRange:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from invariance import server
+from invariance import server, usage
 from invariance.cli import main
 from invariance.commands import fuzz as fuzz_command
 from invariance.fuzz import report
@@ -330,7 +330,7 @@ def test_a_run_that_ends_without_a_word_left_an_incomplete_report(folder, monkey
 
 def test_progress_in_a_log_is_a_plain_line_now_and_then(capsys, monkeypatch):
     clock = [100.0]
-    monkeypatch.setattr(fuzz_command.time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(usage.time, "monotonic", lambda: clock[0])
     line = fuzz_command._Line()
     campaign = Campaign(Subject("native"), Schedule(), Limits())
     for now in (100.1, 109.0, 110.0, 111.0, 119.9, 120.1):
