@@ -48,6 +48,12 @@ def _launching(f: Map, args: Args, **how: Any) -> AbstractContextManager[Any]:
     return context
 
 
+def _called(f: Map, args: Args, **how: Any) -> tuple[Tensor, Any]:
+    """The result of a call whose launches are run so, and the session that saw them."""
+    with _launching(f, args, **how) as session:
+        return f(*args), session
+
+
 @checker(
     judgement="invariance",
     launches=True,
@@ -116,13 +122,11 @@ def _at_the_end(
 )
 def program_order(f: Map, args: Args, pick: Pick) -> Iterator[Claim]:  # noqa: ARG001 - nothing to choose
     """No program of a launch meets what another one stored, and any order of the programs gives the same bits."""
-    with _launching(f, args, races=True) as session:
-        want = f(*args)
+    want, session = _called(f, args, races=True)
     if max((launch.programs for launch in session.launches), default=0) < 2:
         raise NotApplicable("no launch of more than one program")
     for order in ("backwards", "hashed"):
-        with _launching(f, args, order=order, races=True):
-            got = f(*args)
+        got, _ = _called(f, args, order=order, races=True)
         yield Claim(f"programs {order}", got=got, want=want, of=args)
 
 
@@ -138,14 +142,12 @@ def program_order(f: Map, args: Args, pick: Pick) -> Iterator[Claim]:  # noqa: A
 )
 def every_configuration(f: Map, args: Args, pick: Pick) -> Iterator[Claim]:  # noqa: ARG001 - nothing to choose
     """Each configuration that an autotuner may choose, by a clock, gives the same bits."""
-    with _launching(f, args) as session:
-        want = f(*args)
+    want, session = _called(f, args)
     most: list[str] = max(session.tuned.values(), key=len, default=[])
     if len(most) < 2:
         raise NotApplicable("no kernel of the candidate is autotuned over several configurations")
     for number, configuration in enumerate(most[1:MOST_CONFIGURATIONS], 1):
-        with _launching(f, args, configuration=number):
-            got = f(*args)
+        got, _ = _called(f, args, configuration=number)
         yield Claim(f"configuration {number}, {configuration}", got=got, want=want, of=args)
 
 
