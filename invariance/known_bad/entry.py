@@ -24,6 +24,9 @@ MODULES = (
 # For a fault that shows wherever it is looked for: what must fail is named, whatever else fails is no surprise.
 ANY = frozenset({"any law"})
 
+# Beside the law that must fail, the plan of an entry whose other failures tell nothing.
+BASIC = ("exact_value", "repeat", "slicing")
+
 Factory = TypeVar("Factory", bound=Callable[..., Any])
 
 

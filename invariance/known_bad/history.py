@@ -9,18 +9,18 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from invariance.known_bad.entry import ANY, wrong
+from invariance.known_bad.entry import ANY, BASIC, wrong
 from invariance.known_bad.kernel import Forward, Kernel, capped, gradient, nudged
 
 
-@wrong(bugs=(88,), must={"repeat"}, may=ANY, laws=("exact_value", "repeat", "slicing"))
+@wrong(bugs=(88,), must={"repeat"}, may=ANY, laws=BASIC)
 def tuned_after_three_calls(softcap: float) -> Kernel:
     """From its fourth call on an operator uses the configuration that timing preferred."""
     calls = itertools.count()
     return Kernel(softcap, lambda x, c: nudged(capped(x, c), next(calls) >= 3))
 
 
-@wrong(bugs=(88,), must={"grad_mode"}, may=ANY, laws=("exact_value", "grad_mode", "repeat", "slicing"))
+@wrong(bugs=(88,), must={"grad_mode"}, may=ANY, laws=("grad_mode", *BASIC))
 def the_first_mode_sticks(softcap: float) -> Kernel:
     """An operator keeps the path of its first call: training's where gradients are recorded, else inference's."""
     first: list[str] = []
@@ -35,7 +35,7 @@ def the_first_mode_sticks(softcap: float) -> Kernel:
     return Kernel(softcap, forward=called_in("training"), inference=called_in("inference"))
 
 
-@wrong(bugs=(90,), must={"repeat"}, may=ANY, laws=("exact_value", "repeat", "slicing"))
+@wrong(bugs=(90,), must={"repeat"}, may=ANY, laws=BASIC)
 def dithered(softcap: float) -> Kernel:
     """Results are rounded at random."""
 
@@ -52,7 +52,7 @@ def _pooled(x: Tensor, kind: str) -> Tensor:
     return _pool.setdefault((kind, x.shape, x.dtype, x.device), torch.empty(x.shape, device=x.device))
 
 
-@wrong(bugs=(92,), must={"no_aliasing"}, may=ANY, laws=("exact_value", "no_aliasing", "repeat", "slicing"))
+@wrong(bugs=(92,), must={"no_aliasing"}, may=ANY, laws=("no_aliasing", *BASIC))
 def output_buffer_reused(softcap: float) -> Kernel:
     """One output buffer a shape: a later call overwrites an earlier result."""
     return Kernel(softcap, lambda x, c: _pooled(x, "y").copy_(capped(x, c)))
@@ -80,7 +80,7 @@ def gradient_buffer_reused(softcap: float) -> Kernel:
 _results: dict[tuple[object, ...], Tensor] = {}
 
 
-@wrong(bugs=(68,), must={"repeat"}, may=ANY, laws=("exact_value", "repeat", "slicing"))
+@wrong(bugs=(68,), must={"repeat"}, may=ANY, laws=BASIC)
 def cached_by_address(softcap: float) -> Kernel:
     """Results are remembered by the address and shape of x: new numbers in old memory get old results."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from invariance.known_bad.entry import ANY, wrong
+from invariance.known_bad.entry import ANY, BASIC, wrong
 from invariance.known_bad.kernel import Kernel, capped, gradient, nudged
 
 
@@ -16,13 +16,13 @@ def read_flat(x: Tensor) -> Tensor:
     return torch.cat([memory, memory.new_zeros(x.numel() - memory.numel())]).view(x.shape)
 
 
-@wrong(bugs=(60, 64), must={"layout"}, may=ANY, laws=("exact_value", "layout", "repeat", "slicing"))
+@wrong(bugs=(60, 64), must={"layout"}, may=ANY, laws=("layout", *BASIC))
 def strided_read_flat(softcap: float) -> Kernel:
     """Every input is read as contiguous, whatever its strides are."""
     return Kernel(softcap, lambda x, c: capped(read_flat(x), c))
 
 
-@wrong(bugs=(60, 95), must={"layout"}, may=ANY, laws=("exact_value", "layout", "repeat", "slicing"))
+@wrong(bugs=(60, 95), must={"layout"}, may=ANY, laws=("layout", *BASIC))
 def strided_read_flat_in_inference(softcap: float) -> Kernel:
     """Only the inference kernel forgets the strides."""
     return Kernel(softcap, inference=lambda x, c: capped(read_flat(x), c))
@@ -57,7 +57,7 @@ def _dense(x: Tensor) -> bool:
     return torch.empty_like(x).stride() == x.stride() and x.numel() > 1
 
 
-@wrong(bugs=(60,), must={"layout"}, may=ANY, laws=("exact_value", "layout", "repeat", "slicing"))
+@wrong(bugs=(60,), must={"layout"}, may=ANY, laws=("layout", *BASIC))
 def storage_from_its_start(softcap: float) -> Kernel:
     """The storage's pointer is used where the tensor's belongs: offsets are lost."""
 
@@ -67,7 +67,7 @@ def storage_from_its_start(softcap: float) -> Kernel:
     return Kernel(softcap, forward)
 
 
-@wrong(bugs=(72,), must={"alignment"}, may=ANY, laws=("alignment", "exact_value", "repeat", "slicing"))
+@wrong(bugs=(72,), must={"alignment"}, may=ANY, laws=("alignment", *BASIC))
 def misaligned(softcap: float) -> Kernel:
     """A pointer off 16 bytes takes a scalar loop with another rounding."""
     return Kernel(softcap, lambda x, c: nudged(capped(x, c), x.data_ptr() % 16 != 0))
@@ -92,7 +92,7 @@ def misaligned_gradient(softcap: float) -> Kernel:
     return Kernel(softcap, backward=lambda x, g, c: nudged(gradient(x, g, c), g.data_ptr() % 16 != 0))
 
 
-@wrong(bugs=(60, 65), must={"layout"}, may=ANY, laws=("exact_value", "layout", "repeat", "slicing"))
+@wrong(bugs=(60, 65), must={"layout"}, may=ANY, laws=("layout", *BASIC))
 def strided_refused(softcap: float) -> Kernel:
     """Anything that is not contiguous is refused."""
 
