@@ -25,9 +25,7 @@ from strategies.case import Case
 Progress = Callable[[int, int, str], None]
 
 HANGS_ENDURED = 12  # cells of one candidate that may time out before the rest of its plan counts as not run
-SHORT_PATIENCE = (
-    5.0  # seconds a cell, once the candidate has hung; honest cells take far less, interpreted ones more
-)
+SHORT_PATIENCE = 5.0  # seconds a cell, once the candidate has hung; honest ones take far less, interpreted ones more
 
 
 def unseen(done: int, total: int, what: str) -> None:

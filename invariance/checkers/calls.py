@@ -105,9 +105,8 @@ def grad_mode(f: Map, args: Args, pick: Pick) -> Iterator[Claim]:  # noqa: ARG00
         yield Claim(label, got=way(f, *args), want=want, of=args)
     for label, got in in_module_states(f, args):
         yield Claim(label, got=got, want=want, of=args)
-    if (
-        f.pass_ != "backward"
-    ):  # the trainer's operator and the rollout's are two, and what comes first may stick
+    # The trainer's operator and the rollout's are two, and what comes first may stick.
+    if f.pass_ != "backward":
         other = "inference" if f.pass_ == "forward" else "forward"
         got = f.at(f.cap).under(other)(*args)
         yield Claim(f"an operator of its own, first called in {other}", got=got, want=want, of=args)

@@ -43,9 +43,8 @@ def result_form(f: Map, args: Args, pick: Pick) -> Iterator[Claim]:  # noqa: ARG
     if all(t.is_contiguous() for t in args):
         yield Claim("of contiguous inputs, contiguous", got=result.is_contiguous(), want=True)
     yield Claim("two elements in one place", got=laps_itself(result), want=False)
-    if (
-        f.pass_ == "inference"
-    ):  # what carries a graph holds memory, and an inference tensor cannot be trained on
+    # What carries a graph holds memory, and an inference tensor cannot be trained on.
+    if f.pass_ == "inference":
         yield Claim("under no_grad, requires grad", got=result.requires_grad, want=False)
         yield Claim("under no_grad, an inference tensor", got=result.is_inference(), want=False)
 

@@ -85,13 +85,11 @@ def _alternating(count: int, device: torch.device) -> Tensor:
 )
 def bad_caps(f: Map, args: Args, pick: Pick) -> Iterator[Claim]:
     """A number that is not finite and positive as FP32 is refused with an error, at the first call at the latest."""
+    # A candidate is only ever given int and float.
     listed = [
         cap for cap in BAD_CAPS if isinstance(cap, (int, float)) and not isinstance(cap, (bool, np.number))
     ]
-    for cap in (
-        *listed,
-        *bad_numbers(pick("seed", 0, 1 << 20)),
-    ):  # a candidate is only ever given int and float
+    for cap in (*listed, *bad_numbers(pick("seed", 0, 1 << 20))):
         yield _refused(f"cap {_short(cap)}", partial(_at, f, cap, args))
 
 
@@ -115,9 +113,8 @@ def bad_dtypes(f: Map, args: Args, pick: Pick) -> Iterator[Claim]:  # noqa: ARG0
     """FP64, FP8, complex, integer and bool inputs of any size are refused with an error; the operator works on."""
     want = plain(f(*args))
     for dtype in _bad_dtypes(args[0].device):
-        if (
-            f.pass_ == "inference" or dtype.is_floating_point or dtype.is_complex
-        ):  # nothing else has gradients
+        # Nothing else has gradients.
+        if f.pass_ == "inference" or dtype.is_floating_point or dtype.is_complex:
             for shape in _SIZES:
                 x = torch.ones(shape, dtype=torch.float32, device=args[0].device).to(dtype)
                 yield _refused(f"{dtype} of shape {shape}", partial(f, x))

@@ -31,10 +31,8 @@ from oracles.ulp import spacing
 DOUBTFUL = 256  # elements asked of the exact oracle where the law is broken anyway
 LAW, MODE_LAW = "exact_value", "grad_mode"
 CONSTRUCTOR = "constructor"
-LEAVES = (
-    SystemExit,
-    KeyboardInterrupt,
-)  # no Exception; a child ignores SIGINT: the latter is the candidate's own
+# What leaves the interpreter is no Exception. A child ignores SIGINT: the latter is the candidate's own.
+LEAVES = (SystemExit, KeyboardInterrupt)
 
 
 class Raised(CandidateRaised):
