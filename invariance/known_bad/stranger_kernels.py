@@ -46,6 +46,35 @@ def strided_kernel(x, y, cap, row_stride, column_stride, columns, B: tl.constexp
 
 
 @triton.jit
+def hinting_kernel(x, y, cap, n, B: tl.constexpr, HINT: tl.constexpr):
+    """One block of elements a program, with something told to the compiler: `HINT` says what."""
+    at = tl.program_id(0).to(tl.int64) * B + tl.arange(0, B)
+    if HINT == "n":
+        n = tl.multiple_of(n, 16)
+    if HINT == "few":
+        tl.assume(n < 2**31)
+    if HINT == "block":
+        at = tl.max_contiguous(tl.multiple_of(at, B), B)
+        tl.assume(n > 0)
+    mask = at < n
+    if HINT == "mask":
+        mask = tl.max_constancy(mask, 4)
+    pointers = x + at
+    if HINT == "pointers":
+        pointers = tl.multiple_of(pointers, 16)
+    tl.store(y + at, _capped(tl.load(pointers, mask=mask), cap), mask=mask)
+
+
+@triton.jit
+def neighbourly_kernel(x, y, cap, row_stride, column_stride, columns, B: tl.constexpr):
+    """One row a program, whose elements are said to lie side by side."""
+    row, column = tl.program_id(0).to(tl.int64), tl.arange(0, B)
+    at = tl.max_contiguous(row * row_stride + column * column_stride.to(tl.int64), 4 if B >= 4 else 1)
+    value = _capped(tl.load(x + at, mask=column < columns), cap)
+    tl.store(y + row * columns + column, value, mask=column < columns)
+
+
+@triton.jit
 def second_axis_kernel(x, y, cap, n, B: tl.constexpr):
     """One block of elements a program, counted along the second axis."""
     at = tl.program_id(1).to(tl.int64) * B + tl.arange(0, B)
@@ -106,6 +135,12 @@ def blocks(x: Tensor, y: Tensor, cap: float, *, wide: bool = True) -> None:
     blocks_kernel[(triton.cdiv(n, 256),)](x.contiguous(), y, cap, n, B=256, WIDE=wide)
 
 
+def hinting(x: Tensor, y: Tensor, cap: float, *, hint: str) -> None:
+    """The same, and the compiler is told something."""
+    n = x.numel()
+    hinting_kernel[(triton.cdiv(n, 256),)](x.contiguous(), y, cap, n, B=256, HINT=hint)
+
+
 def at_most(x: Tensor, y: Tensor, cap: float, *, programs: int = 1 << 20) -> None:
     """The same by a grid that ends somewhere."""
     n = x.numel()
@@ -124,12 +159,17 @@ def second_axis(x: Tensor, y: Tensor, cap: float) -> None:
     second_axis_kernel[(1, triton.cdiv(n, 256))](x.contiguous(), y, cap, n, B=256)
 
 
-def strided(x: Tensor, y: Tensor, cap: float) -> None:
+def strided(x: Tensor, y: Tensor, cap: float, *, kernel: Any = strided_kernel) -> None:
     """Rows and columns by their strides, as of logits that are a transposed view."""
     columns = x.shape[-1] if x.dim() else 1
     flat = x.resolve_neg().reshape(-1, columns)
     block = triton.next_power_of_2(columns)
-    strided_kernel[(flat.shape[0],)](flat, y, cap, *flat.stride(), columns, B=block)
+    kernel[(flat.shape[0],)](flat, y, cap, *flat.stride(), columns, B=block)
+
+
+def neighbourly(x: Tensor, y: Tensor, cap: float) -> None:
+    """The same, with a hint that such a view breaks."""
+    strided(x, y, cap, kernel=neighbourly_kernel)
 
 
 def neighbours(x: Tensor, y: Tensor, cap: float) -> None:

@@ -79,6 +79,36 @@ def one_block_for_all(softcap: float) -> Any:
     return _stranger("whole", softcap)
 
 
+@wrong(bugs=(72,), must={"slicing"}, tier="interpreter", laws=("slicing",))
+def promises_aligned_pointers(softcap: float) -> Any:
+    """The compiler is told that the pointers of a block begin on 16 bytes: a slice does not."""
+    return _stranger("hinting", softcap, hint="pointers")
+
+
+@wrong(bugs=(28, 72), must={"slicing"}, tier="interpreter", laws=("slicing",))
+def promises_a_multiple_of_16(softcap: float) -> Any:
+    """The compiler is told that the number of elements is a multiple of 16."""
+    return _stranger("hinting", softcap, hint="n")
+
+
+@wrong(bugs=(28,), must={"slicing"}, tier="interpreter", laws=("slicing",))
+def promises_whole_vectors(softcap: float) -> Any:
+    """The compiler is told that four lanes are masked or none is: the last vector is stored past the end."""
+    return _stranger("hinting", softcap, hint="mask")
+
+
+@wrong(bugs=(57, 60), must={"slicing"}, tier="interpreter", laws=("slicing",))
+def promises_neighbours(softcap: float) -> Any:
+    """The compiler is told that four elements of a row lie side by side, whatever the strides."""
+    return _stranger("neighbourly", softcap)
+
+
+@wrong(bugs=(74, 75), must={"far_offsets"}, tier="interpreter", laws=("far_offsets",))
+def promises_few_elements(softcap: float) -> Any:
+    """The compiler may assume that there are fewer than 2^31 elements."""
+    return _stranger("hinting", softcap, hint="few")
+
+
 @wrong(bugs=(90,), must={"program_order"}, tier="interpreter", laws=LAUNCHES, elements=300)
 def looks_at_its_neighbour(softcap: float) -> Any:
     """A program loads what the one before it stores."""
@@ -119,3 +149,9 @@ def persistent_programs(softcap: float) -> Any:
 def autotuned_blocks(softcap: float) -> Any:
     """Two block sizes, and the autotuner's choice shows in no bit."""
     return _stranger("autotuned", softcap)
+
+
+@good(tier="interpreter", laws=("slicing", "far_offsets"))
+def promises_that_hold(softcap: float) -> Any:
+    """What the compiler is told of a block is so for every block."""
+    return _stranger("hinting", softcap, hint="block")

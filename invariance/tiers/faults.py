@@ -48,6 +48,17 @@ class Race(Fault):
         )
 
 
+class BrokenPromise(Fault):
+    """A hint to the compiler is false: ``hint``, ``kernel``, ``place`` (file and line), ``program`` (x, y, z).
+
+    On a GPU the code is made for what was promised, and nobody looks whether it holds.
+    """
+
+    def __init__(self, kernel: str, hint: str, what: str, program: Any, place: str) -> None:
+        self.kernel, self.hint, self.program, self.place = kernel, hint, program, place
+        super().__init__(f"{hint} is a false hint in {kernel} ({place}): {what} in program {program}")
+
+
 class NoLaunch(Fault):
     """A GPU would not have launched it: more programs along an axis of the grid than CUDA knows."""
 

@@ -1,9 +1,9 @@
 """Any Triton kernel on CPU tensors: the interpreter, with its faults repaired and every access checked.
 
 For the time of a call, ``interpreted()`` sends each launch of a ``@triton.jit`` function (also a
-stranger's) to the interpreter, repairs it (``repairs.SUBSTITUTIONS``), checks each address (``addresses``),
-and lets a wrapper believe that CPU tensors are on a GPU (``x.is_cuda``, ``torch.cuda.device(...)``).  All
-of it is undone on exit.
+stranger's) to the interpreter, repairs it (``repairs.SUBSTITUTIONS``), checks each address (``addresses``)
+and each hint to the compiler (``promises``), and lets a wrapper believe that CPU tensors are on a GPU
+(``x.is_cuda``, ``torch.cuda.device(...)``).  All of it is undone on exit.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ from invariance.tiers.faults import OutOfBounds
 from invariance.tiers.launching import Launch, Session, execute, patch_builtin
 from invariance.tiers.orders import ORDERS, only
 from invariance.tiers.patches import PatchError, Patches
+from invariance.tiers.promises import check_promises
 from invariance.tiers.repairs import SUBSTITUTIONS, repair
 from invariance.tiers.selftest import failures
 
@@ -71,8 +72,8 @@ def interpreted(
     ``configuration``: which one of an autotuned kernel runs, the last where it has fewer. ``races``: raise Race where
     a program meets what another stored.  ``far``: for tensors past 2**31 elements (``far.virtual``), of which PyTorch
     computes nothing, and kernels run the ends of long loops only.
-    Raises OutOfBounds for an access outside the launch's tensors.  A context inside a context is the same one; other
-    threads wait.
+    Raises OutOfBounds for an access outside the launch's tensors, BrokenPromise for a false hint to the compiler.
+    A context inside a context is the same one; other threads wait.
     """
     global _active  # noqa: PLW0603  # Triton's interpreter is itself one per process
     asked = (order, configuration, races, far, program_ids)
@@ -89,6 +90,7 @@ def interpreted(
         with Patches() as patches, np.errstate(all="ignore"), session.far or contextlib.nullcontext():
             session.replaced = repair(patches)
             check_accesses(patches, lambda: session.extents, session.watch)
+            check_promises(patches, lambda: session.launches[-1].kernel)
             _intercept(patches, session)
             _pretend_gpu(patches)
             _active = session
