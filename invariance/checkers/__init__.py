@@ -81,6 +81,7 @@ _MODULES = (
     "calls",
     "history",
     "modules",
+    "tracing",
     "accuracy",
     "analytic",
     "hygiene",

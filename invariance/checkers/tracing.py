@@ -1,16 +1,24 @@
-"""What torch.compile sees of a candidate, and the candidate compiled."""
+"""What torch.compile sees of a candidate, the candidate traced, and the candidate compiled."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import logging
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch._ops import HigherOrderOperator, OpOverload, OpOverloadPacket
 
-from invariance.candidate import Map, Operator
-from invariance.checkers.views import Args
+from invariance.candidate import CandidateRaised, GraphLost, Map, Operator
+from invariance.checkers import NotApplicable, Pick, checker
+from invariance.checkers.views import Args, each, flat, interpreted, plain
+from invariance.judge import Claim
+from strategies.caps import cap_text
 
 # Operations that only place or describe numbers. Every other one of PyTorch's own computes.
 _HARMLESS = frozenset(
@@ -27,12 +35,71 @@ def _call(x: Tensor, op: Operator) -> Tensor:
     return op(x)
 
 
+@contextmanager
+def _quietly() -> Iterator[None]:
+    """Dynamo does not tell where it leaves a graph: a page on stderr for a kernel that reads one number."""
+    log = logging.getLogger("torch._dynamo")
+    level = log.level
+    log.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        log.setLevel(level)
+
+
 def compiled_by_dynamo() -> Callable[..., Tensor]:
     """`call(x, op)` = op(x), compiled for each op anew; what was compiled before is forgotten."""
     torch.compiler.reset()
     # One thread: the default starts worker processes in every child.
     call: Callable[..., Tensor] = torch.compile(_call, options={"compile_threads": 1})
-    return call
+    return _quietly()(call)
+
+
+def traced_by_dynamo() -> Callable[..., Tensor]:
+    """`call(x, op)` = op(x), traced for each op anew into operations that then run as they are.
+
+    NumPy is left alone: Dynamo would write its functions as torch's, which have other bits.
+    """
+    torch.compiler.reset()
+    call = torch._dynamo.config.patch(trace_numpy=False)(torch.compile(_call, backend="aot_eager"))
+    quiet: Callable[..., Tensor] = _quietly()(call)
+    return quiet
+
+
+@checker(
+    "invariance",
+    passes=("inference", "backward"),
+    inputs="patterns",
+    each_cap=False,
+    shrinks=8,
+    bugs=("linkedin/Liger-Kernel#1362", "linkedin/Liger-Kernel#1350", "pytorch/pytorch#161944"),
+)
+def traced(f: Map, args: Args, pick: Pick) -> Iterator[Claim]:  # noqa: ARG001 - nothing to choose
+    """Traced by torch.compile into a graph that runs as it is, the call gives its bits, at another cap and size too.
+
+    No compiler writes code here, so that a formula of PyTorch operations has to keep its bits as well. A candidate
+    that cannot be traced says so and is outside the law.
+    """
+    if interpreted(f):
+        raise NotApplicable(
+            "a launch in the interpreter is Python, which Dynamo would trace in place of the kernel"
+        )
+    call = traced_by_dynamo()
+    whole = each(args, plain)
+    part = each(whole, lambda t: flat(t)[: max(1, t.numel() - 1)])
+    for cap, given in ((f.cap, whole), (f.cap * 0.75, whole), (f.cap, part)):
+        at = f.at(cap)
+        want = at(*given)
+        try:
+            got = replace(at, op=partial(call, op=at.op))(*given)
+        except GraphLost:
+            raise
+        except CandidateRaised as error:
+            raise NotApplicable(f"torch.compile cannot trace the candidate: {error}") from error
+        label = f"traced at cap {cap_text(cap)}, {given[0].numel():,} elements"
+        yield Claim(label, got=got, want=want, of=given)
 
 
 def formula_seen(f: Map, args: Args) -> bool:

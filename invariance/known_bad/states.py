@@ -212,3 +212,46 @@ def inference_tensors_out(softcap: float) -> Any:
             return kernel(x)
 
     return call
+
+
+@wrong(bugs=(52, 95), must={"traced"}, laws=("traced", "repeat", "grad_mode"))
+def another_kernel_when_compiled(softcap: float) -> Any:
+    """The branch for torch.compile, which no eager test enters, multiplies by the reciprocal: other bits."""
+    eager = Kernel(softcap)
+    compiled = eager.replace(forward=lambda x, c: c * torch.tanh(x.float() * (1 / c)))
+
+    def call(x: Tensor) -> Tensor:
+        return compiled(x) if torch.compiler.is_compiling() else eager(x)
+
+    return call
+
+
+@wrong(bugs=(95, 31), must={"traced"}, laws=("traced", "repeat", "grad_mode"))
+def no_gradient_when_compiled(softcap: float) -> Any:
+    """The branch for torch.compile calls the kernel alone, without its autograd function: training stops there."""
+    kernel = Kernel(softcap)
+
+    def call(x: Tensor) -> Tensor:
+        return kernel(x.detach() if torch.compiler.is_compiling() else x)
+
+    return call
+
+
+class _CapAssumed:
+    def __init__(self, softcap: float) -> None:
+        self.kernel = Kernel(softcap)
+
+    @torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]  # torch's
+    def cap(self) -> float:
+        return float(self.kernel.softcap)
+
+    def __call__(self, x: Tensor) -> Tensor:
+        self.kernel.check(x)
+        c: float = self.cap()
+        return c * torch.tanh(x.float() / c)
+
+
+@wrong(bugs=(7, 31), must={"traced"}, laws=("traced", "repeat", "interleaved_caps"))
+def cap_assumed_constant(softcap: float) -> Any:
+    """A promise to torch.compile that the cap is constant: the next operator runs the graph of the one before."""
+    return _CapAssumed(softcap)
