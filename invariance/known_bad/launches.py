@@ -128,6 +128,21 @@ def mask_one_too_far(softcap: float) -> Any:
     return edited_operator("mask_one_too_far", softcap, edit)
 
 
+@wrong(bugs=(28, 13), must={"slicing"}, may=ANY, tier="interpreter", laws=("slicing", "autograd_gradients"))
+def unread_where_saturated(softcap: float) -> Any:
+    """grad_y is not loaded where tanh is flat, and lanes that hold anything are multiplied by zero."""
+    flat = "tl.abs(x.to(tl.float32)) < 16.0 * c"
+    return edited_operator(
+        "unread_where_saturated",
+        softcap,
+        Edit("tl.load(grad_y_ptr + offsets)", f"tl.load(grad_y_ptr + offsets, mask={flat})"),
+        Edit(
+            "tl.load(grad_y_ptr + offsets, mask=mask, other=0.0)",
+            f"tl.load(grad_y_ptr + offsets, mask=mask & ({flat}))",
+        ),
+    )
+
+
 @wrong(bugs=(28,), must={"freed_memory"}, may=ANY, tier="interpreter")
 def mask_one_too_short(softcap: float) -> Any:
     """The last element of a partial block of dx is never stored."""

@@ -79,6 +79,12 @@ def one_block_for_all(softcap: float) -> Any:
     return _stranger("whole", softcap)
 
 
+@wrong(bugs=(28, 25), must={"slicing"}, tier="interpreter", laws=("slicing",))
+def adds_masked_lanes(softcap: float) -> Any:
+    """Two masked loads are added up, neither of which says what its other lanes hold."""
+    return _stranger("two_loads", softcap)
+
+
 @wrong(bugs=(72,), must={"slicing"}, tier="interpreter", laws=("slicing",))
 def promises_aligned_pointers(softcap: float) -> Any:
     """The compiler is told that the pointers of a block begin on 16 bytes: a slice does not."""

@@ -19,6 +19,7 @@ import triton.runtime.interpreter as triton_interpreter
 
 from invariance.tiers.faults import MOST_PROGRAMS
 from invariance.tiers.patches import Patches
+from invariance.tiers.undefined import fill_masked_lanes
 
 SUBSTITUTIONS = (
     "libdevice functions: torch's CPU functions of the same name in the same precision",
@@ -27,6 +28,7 @@ SUBSTITUTIONS = (
     "FP64 and integers to BF16: through FP32",
     "FP32 fma: one rounding (the interpreter of Triton 3.6 rounds the product too)",
     "BF16 arithmetic: in FP32, rounded to BF16 after each operation (the interpreter computes on the bits)",
+    "masked lanes of a load without `other`: NaN and the largest numbers (the interpreter has zeros)",
     "autotuned kernels: the first configuration, without timing; one law takes others too",
     f"calls of many programs: left out where a cell would run more than {MOST_PROGRAMS:,}",
 )
@@ -68,6 +70,7 @@ def repair(patches: Patches) -> dict[Any, Any]:
     _repair_fma(patches)
     _repair_conditions(patches)
     _repair_indices(patches)
+    fill_masked_lanes(patches)
     replaced: dict[Any, Any] = {}
     for path in _MODULES:
         module = importlib.import_module(path)

@@ -39,6 +39,7 @@ def _wrong_values(interpreted: Interpreted) -> Iterator[str]:
         rounded = _launch(kernels.cast_kernel, x, torch.bfloat16)
         doubled = _launch(kernels.double_kernel, x.to(torch.bfloat16), torch.bfloat16)
         tanh = _launch(kernels.tanh_kernel, x, torch.float32)
+        undefined = _launch(kernels.undefined_kernel, torch.zeros(9), torch.float32)
     if not _same(rounded, x.to(torch.bfloat16)):
         yield "FP32 to BF16 does not round to nearest even"
     if not _same(widened, every.to(torch.float32)):
@@ -47,6 +48,8 @@ def _wrong_values(interpreted: Interpreted) -> Iterator[str]:
         yield "BF16 arithmetic is wrong"
     if not _same(tanh, torch.tanh(x)):
         yield "libdevice.tanh is not replaced"
+    if bool((undefined == 0).any()):
+        yield "masked lanes are zeros"
 
 
 def _missed_accesses(interpreted: Interpreted) -> Iterator[str]:

@@ -35,6 +35,13 @@ def tanh_kernel(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
 
 
 @triton.jit
+def undefined_kernel(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
+    """Stores lanes that its load leaves undefined."""
+    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(y_ptr + offsets, tl.load(x_ptr + offsets, mask=offsets < 0), mask=offsets < n)
+
+
+@triton.jit
 def unmasked_load_kernel(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
     """Reads a whole block whatever ``n`` is."""
     offsets = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)

@@ -77,7 +77,9 @@ def test_mask_mistakes_are_seen(
     tensor = {"load": "x_ptr", "store": "y_ptr"}[what]
     assert (error.what, error.tensor, error.lanes, error.offset) == (what, tensor, lanes, offset)
     assert error.program == (1, 0, 0)
-    assert re.search(rf"{what}: {lanes} of \d+ active lanes outside {tensor} .* offset {offset} in", str(error))
+    assert re.search(
+        rf"{what}: {lanes} of \d+ active lanes outside {tensor} .* offset {offset} in", str(error)
+    )
     assert "0x" not in str(error)  # an address is another one in each process
 
 
@@ -150,6 +152,7 @@ def test_the_self_test_passes_here() -> None:
     [
         (repairs, "_repair_rounding", "round to nearest even"),
         (repairs, "_repair_bf16_arithmetic", "BF16 arithmetic"),
+        (repairs, "fill_masked_lanes", "masked lanes are zeros"),
         (interpreter, "check_accesses", "unmasked load past the end"),
     ],
 )
