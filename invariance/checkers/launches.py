@@ -141,7 +141,7 @@ def program_order(f: Map, args: Args, pick: Pick) -> Iterator[Claim]:  # noqa: A
     bugs=("triton-lang/triton#9368",),
 )
 def every_configuration(f: Map, args: Args, pick: Pick) -> Iterator[Claim]:  # noqa: ARG001 - nothing to choose
-    """Each configuration that an autotuner may choose, by a clock, gives the same bits."""
+    """Each configuration that an autotuner may choose, by a clock, gives the same bits, and so does its measuring."""
     want, session = _called(f, args)
     most: list[str] = max(session.tuned.values(), key=len, default=[])
     if len(most) < 2:
@@ -149,6 +149,8 @@ def every_configuration(f: Map, args: Args, pick: Pick) -> Iterator[Claim]:  # n
     for number, configuration in enumerate(most[1:MOST_CONFIGURATIONS], 1):
         got, _ = _called(f, args, configuration=number)
         yield Claim(f"configuration {number}, {configuration}", got=got, want=want, of=args)
+    got, _ = _called(f, args, measured=True)
+    yield Claim("a call in which the autotuner runs several on the same tensors", got=got, want=want, of=args)
 
 
 @checker(

@@ -126,6 +126,13 @@ def tuned_kernel(x, y, cap, n, B: tl.constexpr, FAST: tl.constexpr):
     tl.store(y + at, cap * libdevice.tanh(quotient), mask=at < n)
 
 
+@triton.jit
+def in_place_kernel(y, cap, n, B: tl.constexpr):
+    """Caps what it finds in y."""
+    at = tl.program_id(0).to(tl.int64) * B + tl.arange(0, B)
+    tl.store(y + at, _capped(tl.load(y + at, mask=at < n), cap), mask=at < n)
+
+
 def _tuned(*, fast: bool) -> Any:
     configurations = [
         triton.Config({"B": 128, "FAST": False}, num_warps=2),
@@ -134,6 +141,12 @@ def _tuned(*, fast: bool) -> Any:
     return triton.autotune(configs=configurations, key=["n"])(tuned_kernel)
 
 
+def _tuned_in_place(**how: Any) -> Any:
+    configurations = [triton.Config({"B": 128}), triton.Config({"B": 512})]
+    return triton.autotune(configs=configurations, key=["n"], **how)(in_place_kernel)
+
+
+TUNED_IN_PLACE, TUNED_RESTORED = _tuned_in_place(), _tuned_in_place(restore_value=["y"])
 TUNED, TUNED_FAST = _tuned(fast=False), _tuned(fast=True)
 
 
@@ -224,3 +237,10 @@ def autotuned(x: Tensor, y: Tensor, cap: float, *, kernel: Any = TUNED) -> None:
 def autotuned_fast(x: Tensor, y: Tensor, cap: float) -> None:
     """One of whose configurations divides in another way."""
     autotuned(x, y, cap, kernel=TUNED_FAST)
+
+
+def autotuned_in_place(x: Tensor, y: Tensor, cap: float, *, restored: bool = False) -> None:
+    """A copy, capped where it is."""
+    y.copy_(x)
+    kernel, n = TUNED_RESTORED if restored else TUNED_IN_PLACE, y.numel()
+    kernel[lambda meta: (triton.cdiv(n, meta["B"]),)](y, cap, n)

@@ -133,6 +133,12 @@ def division_by_configuration(softcap: float) -> Any:
     return _stranger("autotuned_fast", softcap)
 
 
+@wrong(bugs=(88, 92), must={"every_configuration"}, tier="interpreter", laws=("every_configuration",))
+def measured_in_place(softcap: float) -> Any:
+    """An autotuned kernel works in place, and is run again and again while the autotuner measures."""
+    return _stranger("autotuned_in_place", softcap)
+
+
 @wrong(bugs=(91, 13), must={"cap_resolution"}, tier="interpreter", laws=LAUNCHES)
 def cap_in_16_bits(softcap: float) -> Any:
     """The cap goes through BF16 on its way to the kernel."""
@@ -161,3 +167,9 @@ def autotuned_blocks(softcap: float) -> Any:
 def promises_that_hold(softcap: float) -> Any:
     """What the compiler is told of a block is so for every block."""
     return _stranger("hinting", softcap, hint="block")
+
+
+@good(tier="interpreter", laws=("every_configuration",))
+def measured_and_restored(softcap: float) -> Any:
+    """It works in place too, and the autotuner is told to restore what it finds."""
+    return _stranger("autotuned_in_place", softcap, restored=True)

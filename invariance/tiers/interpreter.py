@@ -34,6 +34,7 @@ from invariance.tiers.patches import PatchError, Patches
 from invariance.tiers.promises import check_promises
 from invariance.tiers.repairs import SUBSTITUTIONS, repair
 from invariance.tiers.selftest import failures
+from invariance.tiers.tuning import run_tuned
 
 __all__ = [
     "SUBSTITUTIONS",
@@ -63,30 +64,32 @@ def interpreted(
     program_ids: Sequence[int] | None = None,
     order: str = "in_order",
     configuration: int = 0,
+    measured: bool = False,
     races: bool = False,
     far: bool = False,
 ) -> Iterator[Session]:
     """Interpret every Triton launch on CPU tensors while the context is open.
 
     ``order``: of the programs, one of ``orders.ORDERS``; ``program_ids`` runs only these along the first grid axis.
-    ``configuration``: which one of an autotuned kernel runs, the last where it has fewer. ``races``: raise Race where
-    a program meets what another stored.  ``far``: for tensors past 2**31 elements (``far.virtual``), of which PyTorch
+    ``configuration``: which one of an autotuned kernel runs, the last where it has fewer. ``measured``: an
+    autotuner runs others on the same tensors first, as where it measures.  ``races``: raise Race where a program meets
+    what another stored.  ``far``: for tensors past 2**31 elements (``far.virtual``), of which PyTorch
     computes nothing, and kernels run the ends of long loops only.
     Raises OutOfBounds for an access outside the launch's tensors, BrokenPromise for a false hint to the compiler.
     A context inside a context is the same one; other threads wait.
     """
     global _active  # noqa: PLW0603  # Triton's interpreter is itself one per process
-    asked = (order, configuration, races, far, program_ids)
+    asked = (order, configuration, measured, races, far, program_ids)
     with _lock:
         if _active is not None:
-            if asked != ("in_order", 0, False, False, None):
+            if asked != ("in_order", 0, False, False, False, None):
                 raise RuntimeError(
                     "interpreted() is already active: how launches run belongs to the outermost call"
                 )
             yield _active
             return
         chosen = ORDERS[order] if program_ids is None else only(program_ids)
-        session = Session(chosen, configuration, races, Far() if far else None)
+        session = Session(chosen, configuration, measured, races, Far() if far else None)
         with Patches() as patches, np.errstate(all="ignore"), session.far or contextlib.nullcontext():
             session.replaced = repair(patches)
             check_accesses(patches, lambda: session.extents, session.watch)
@@ -193,16 +196,7 @@ def _intercept(patches: Patches, session: Session) -> None:
         return session.function(kernel)(*args, **kwargs)
 
     def run_one(tuner: Any, *args: Any, **kwargs: Any) -> Any:
-        tuner.nargs = dict(zip(tuner.arg_names, args, strict=False))
-        known = tuner.prune_configs(kwargs) if len(tuner.configs) > 1 else tuner.configs
-        session.tuned[tuner.base_fn.__name__] = [str(config) for config in known]
-        config = known[min(session.configuration, len(known) - 1)]
-        chosen = {**kwargs, **config.all_kwargs()}
-        if config.pre_hook is not None:
-            config.pre_hook({**tuner.nargs, **chosen})
-        result = tuner.fn.run(*args, **chosen)
-        tuner.nargs = None  # as after a run on a device: it would keep the tensors
-        return result
+        return run_tuned(session, tuner, args, kwargs)
 
     patches.set(triton_jit.JITFunction, "run", run)
     patches.set(triton_jit.JITFunction, "__call__", call)

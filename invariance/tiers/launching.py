@@ -65,12 +65,14 @@ class Launch:
 class Session:
     """What ``interpreted`` gives: the launches so far, and how they are run.
 
-    configuration: which one of an autotuned kernel runs. tuned: by kernel the configurations that it has.
+    configuration: which one of an autotuned kernel runs. measured: after others on the same tensors. tuned: by kernel
+    the configurations that it has.
     raised: whether a kernel raised something, which a compiler would have said, or a launch did.
     """
 
     order: Order = in_order
     configuration: int = 0
+    measured: bool = False
     races: bool = False
     far: Far | None = None
     launches: list[Launch] = field(default_factory=list)
