@@ -25,6 +25,8 @@ _DERIVATIONS = (
     "create_addptr", "create_splat", "create_broadcast", "create_expand_dims", "create_reshape", "create_trans",
     "create_bitcast",
 )  # fmt: skip
+# Blocks of a tensor, whose pointers are made when it is accessed. Triton 3.6 has both, 3.9 descriptors alone.
+_BLOCKS = ("TensorDescHandle", "BlockPointerHandle")
 
 
 @dataclass(frozen=True)
@@ -72,6 +74,8 @@ def check_accesses(patches: Patches, extents: Callable[[], Sequence[Extent]], wa
     builder = triton_interpreter.interpreter_builder
     for method in _DERIVATIONS:
         patches.set(builder, method, _deriving(getattr(builder, method)))
+    for kind in filter(None, (getattr(triton_interpreter, name, None) for name in _BLOCKS)):
+        patches.set(kind, "materialize_pointers", _of_its_base(kind.materialize_pointers))
     for method, pointers_at, mask_at, what in _ACCESSES:
         patches.set(
             builder, method, _checked(getattr(builder, method), pointers_at, mask_at, what, extents, watch)
@@ -93,6 +97,16 @@ def _deriving(original: Callable[..., Any]) -> Callable[..., Any]:
         return result
 
     return derive
+
+
+def _of_its_base(original: Callable[..., Any]) -> Callable[..., Any]:
+    def materialize_pointers(block: Any, *args: Any) -> Any:
+        pointers, mask = original(block, *args)
+        if hasattr(block.base, "extent"):
+            pointers.extent = block.base.extent
+        return pointers, mask
+
+    return materialize_pointers
 
 
 def _checked(

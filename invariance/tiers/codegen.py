@@ -145,7 +145,7 @@ def _type_of(parameter: Any, dtype: str) -> str:
 
 def compiled(
     kernel: Any,
-    signature: Mapping[str, str],
+    signature: Mapping[str, Any],
     gpu: GPUTarget,
     values: Mapping[str, Any],
     options: dict[str, Any],
@@ -154,7 +154,9 @@ def compiled(
     names = list(signature)
     constants = {(i,): values[name] for i, name in enumerate(names) if signature[name] == "constexpr"}
     aligned = {
-        (i,): [["tt.divisibility", 16]] for i, name in enumerate(names) if signature[name].startswith("*")
+        (i,): [["tt.divisibility", 16]]
+        for i, name in enumerate(names)
+        if str(signature[name]).startswith("*")
     }
     source = ASTSource(fn=kernel, signature=dict(signature), constexprs=constants, attrs=aligned)
     with knobs.cache.scope():

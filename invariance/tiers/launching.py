@@ -18,24 +18,17 @@ import triton.language as tl
 import triton.runtime.interpreter as triton_interpreter
 import triton.runtime.jit as triton_jit
 
-from invariance.tiers.addresses import Extent, mark
+from invariance.tiers.addresses import Extent
+from invariance.tiers.arguments import argument, type_of
 from invariance.tiers.far import ROUNDS, Far, virtual
 from invariance.tiers.faults import BUDGET, GaveUp, NoLaunch
 from invariance.tiers.loops import counted, counted_at_the_ends
 from invariance.tiers.orders import WHOLE, Grid, Order, in_order
 from invariance.tiers.races import Meetings
 
-_SCALARS = {
-    "fp64": (np.float64, tl.float64), "fp32": (np.float32, tl.float32), "fp16": (np.float16, tl.float16),
-    "i64": (np.int64, tl.int64), "i32": (np.int32, tl.int32),
-}  # fmt: skip
 _MOST = (2**31 - 1, 65_535, 65_535)  # programs along the axes of a grid, by CUDA
 _LANES = 1 << 14  # elements of a block that cost as much as a program does without any
 _OPTIONS = ("num_warps", "num_stages", "num_ctas", "enable_fp_fusion")
-_POINTED = {
-    torch.float16: "fp16", torch.bfloat16: "bf16", torch.float32: "fp32", torch.float64: "fp64", torch.int8: "i8",
-    torch.int16: "i16", torch.int32: "i32", torch.int64: "i64", torch.uint8: "u8", torch.bool: "i1",
-}  # fmt: skip
 # Stands for a function that sees the language under both of its names, as Triton's own library does.
 _LANGUAGE = types.SimpleNamespace(__globals__={"tl": tl, "core": tl.core})
 _rewritten: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
@@ -46,7 +39,7 @@ class Variant:
     """What a GPU would compile for a launch: the kernel, Triton's signature, the constants, the launch options."""
 
     kernel: Any
-    signature: Mapping[str, str]
+    signature: Mapping[str, Any]
     constants: Mapping[str, Any]
     options: Mapping[str, Any]
 
@@ -150,7 +143,7 @@ def execute(session: Session, kernel: Any, args: tuple[Any, ...], grid: Any, kwa
     scope = triton_interpreter._patch_lang(_LANGUAGE)
     try:
         arguments = {
-            parameter.name: _argument(parameter, bound.arguments[parameter.name], session.extents)
+            parameter.name: argument(parameter, bound.arguments[parameter.name], session.extents)
             for parameter in kernel.params
         }
         scope.set_attr(tl, "range", session.loop)
@@ -175,41 +168,9 @@ def _require(kernel: Any, grid: Grid) -> None:
 
 
 def _variant(kernel: Any, arguments: Mapping[str, Any], options: Mapping[str, Any]) -> Variant:
-    signature = {p.name: _type(p, arguments[p.name]) for p in kernel.params}
+    signature = {p.name: type_of(p, arguments[p.name]) for p in kernel.params}
     constants = {name: arguments[name] for name, kind in signature.items() if kind == "constexpr"}
     return Variant(kernel, signature, constants, options)
-
-
-def _type(parameter: Any, value: Any) -> str:
-    """The type of an argument in a signature, as Triton derives it at a launch."""
-    if parameter.is_constexpr or value is None:
-        return "constexpr"
-    if hasattr(value, "data_ptr"):
-        return f"*{_POINTED.get(value.dtype) or str(value.dtype).removeprefix('torch.')}"
-    if parameter.annotation_type:
-        return str(parameter.annotation_type)
-    if isinstance(value, bool):
-        return "i1"
-    return "fp32" if isinstance(value, float) else "i32" if -(2**31) <= value < 2**31 else "i64"
-
-
-def _argument(parameter: Any, value: Any, extents: list[Extent]) -> Any:
-    """The value as the kernel sees it: scalars in the type that a GPU launch gives them."""
-    if parameter.is_constexpr or value is None:
-        return value
-    if hasattr(value, "data_ptr"):
-        tensor = getattr(value, "base", value)
-        if tensor.device.type != "cpu":
-            raise ValueError(f"the interpreter takes CPU tensors, {parameter.name} is on {tensor.device}")
-        converted = triton_interpreter._implicit_cvt(value)
-        extents.append(Extent.of(parameter.name, tensor))
-        mark(converted.handle, extents[-1])
-        return converted
-    declared = parameter.annotation_type or ("fp32" if isinstance(value, float) else "")
-    if declared not in _SCALARS:
-        return triton_interpreter._implicit_cvt(value)
-    storage, kind = _SCALARS[declared]
-    return tl.tensor(triton_interpreter.TensorHandle(np.array([value], dtype=storage), kind), kind)
 
 
 @functools.cache
