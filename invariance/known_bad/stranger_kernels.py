@@ -98,6 +98,24 @@ def persistent_kernel(x, y, cap, n, tiles, B: tl.constexpr, WIDE: tl.constexpr):
 
 
 @triton.jit
+def queue_kernel(x, y, counter, cap, n, tiles, B: tl.constexpr, WIDE: tl.constexpr):
+    """A few programs, each of which takes the next tile when it is done with one."""
+    tile = tl.atomic_add(counter, 1)
+    while tile < tiles:
+        at = (tile.to(tl.int64) if WIDE else tile) * B + tl.arange(0, B)
+        tl.store(y + at, _capped(tl.load(x + at, mask=at < n), cap), mask=at < n)
+        tile = tl.atomic_add(counter, 1)
+
+
+@triton.jit
+def ticket_kernel(x, y, counter, cap, n, B: tl.constexpr, WIDE: tl.constexpr):
+    """One tile a program, in the order in which they begin."""
+    tile = tl.atomic_add(counter, 1)
+    at = (tile.to(tl.int64) if WIDE else tile) * B + tl.arange(0, B)
+    tl.store(y + at, _capped(tl.load(x + at, mask=at < n), cap), mask=at < n)
+
+
+@triton.jit
 def neighbour_kernel(x, y, cap, n, B: tl.constexpr):
     """Looks at what the program before it stored, and does nothing with it."""
     program = tl.program_id(0).to(tl.int64)
@@ -226,6 +244,18 @@ def persistent(x: Tensor, y: Tensor, cap: float, *, wide: bool = True) -> None:
     tiles = triton.cdiv(x.numel(), 256)
     programs = min(tiles, torch.cuda.get_device_properties(x.device).multi_processor_count)
     persistent_kernel[(programs,)](x.contiguous(), y, cap, x.numel(), tiles, B=256, WIDE=wide)
+
+
+def queue(x: Tensor, y: Tensor, cap: float, *, wide: bool = True) -> None:
+    """Tiles from a work queue."""
+    tiles, counter = triton.cdiv(x.numel(), 256), torch.zeros(1, dtype=torch.int32, device=x.device)
+    queue_kernel[(min(tiles, 4),)](x.contiguous(), y, counter, cap, x.numel(), tiles, B=256, WIDE=wide)
+
+
+def tickets(x: Tensor, y: Tensor, cap: float, *, wide: bool = True) -> None:
+    """Tiles by order of arrival."""
+    n, counter = x.numel(), torch.zeros(1, dtype=torch.int32, device=x.device)
+    ticket_kernel[(triton.cdiv(n, 256),)](x.contiguous(), y, counter, cap, n, B=256, WIDE=wide)
 
 
 def autotuned(x: Tensor, y: Tensor, cap: float, *, kernel: Any = TUNED) -> None:

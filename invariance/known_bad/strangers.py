@@ -55,6 +55,12 @@ def persistent_in_32_bits(softcap: float) -> Any:
     return _stranger("persistent", softcap, wide=False)
 
 
+@wrong(bugs=(74, 75), must={"far_offsets"}, tier="interpreter", laws=("far_offsets",))
+def queue_in_32_bits(softcap: float) -> Any:
+    """A work queue, an atomic addition a tile, whose ticket is multiplied by the block in 32 bits."""
+    return _stranger("queue", softcap, wide=False)
+
+
 @wrong(bugs=(75,), must={"far_offsets"}, tier="interpreter", laws=("far_offsets",))
 def columns_in_32_bits(softcap: float) -> Any:
     """Column times stride, in 32 bits: columns of logits that are a transposed view."""
@@ -155,6 +161,12 @@ def rows_as_programs(softcap: float) -> Any:
 def persistent_programs(softcap: float) -> Any:
     """A few programs share all blocks."""
     return _stranger("persistent", softcap)
+
+
+@good(tier="interpreter", laws=("slicing", "far_offsets", "program_order"))
+def work_queue(softcap: float) -> Any:
+    """A few programs take tiles from a counter, as many as each gets."""
+    return _stranger("queue", softcap)
 
 
 @good(tier="interpreter", laws=_CALLS)

@@ -14,6 +14,7 @@ from torch.utils._pytree import tree_map
 
 from invariance.tiers.addresses import Extent
 from invariance.tiers.orders import Grid
+from invariance.tiers.queues import Queues
 
 LARGEST = 1 << 28  # elements that an operation of PyTorch may take or make before it is left out
 SLACK = 1 << 20  # elements at the end of a result that may be room for a block: none is larger
@@ -44,7 +45,7 @@ class Far(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's
 
     `computed`: whether any of them would have computed values, so that results hold nothing to compare.
     `program`: the one that runs. `reach`: of each far tensor that kernels stored to, the address behind the farthest
-    element that they stored.
+    element that they stored. `queues`: the counters of the launch that runs.
     """
 
     def __init__(self) -> None:
@@ -54,10 +55,11 @@ class Far(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's
         self._extents: dict[tuple[int, int], Extent] = {}
         self.program: Grid = (0, 0, 0)
         self._launch: dict[tuple[int, int], dict[Grid, int]] = {}
+        self.queues = Queues()
 
     def begin(self) -> None:
         """A launch begins."""
-        self._launch = {}
+        self._launch, self.queues = {}, Queues()
 
     def stored(self, addresses: np.ndarray, width: int, extent: Extent) -> None:
         """A program stores there."""
@@ -65,6 +67,7 @@ class Far(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's
             end, place = int(addresses.max()) + width, (extent.start, extent.stop)
             self._extents[place] = extent
             self.reach[place] = max(self.reach.get(place, 0), end)
+            self.queues.stored(end, place)
             mine = self._launch.setdefault(place, {})
             mine[self.program] = max(mine.get(self.program, 0), end)
 

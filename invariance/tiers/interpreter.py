@@ -32,6 +32,7 @@ from invariance.tiers.launching import Launch, Session, execute, patch_builtin
 from invariance.tiers.orders import ORDERS, only
 from invariance.tiers.patches import PatchError, Patches
 from invariance.tiers.promises import check_promises
+from invariance.tiers.queues import hand_out_the_ends
 from invariance.tiers.repairs import SUBSTITUTIONS, repair
 from invariance.tiers.selftest import failures
 from invariance.tiers.tuning import run_tuned
@@ -74,7 +75,7 @@ def interpreted(
     ``configuration``: which one of an autotuned kernel runs, the last where it has fewer. ``measured``: an
     autotuner runs others on the same tensors first, as where it measures.  ``races``: raise Race where a program meets
     what another stored.  ``far``: for tensors past 2**31 elements (``far.virtual``), of which PyTorch
-    computes nothing, and kernels run the ends of long loops only.
+    computes nothing, and kernels run the ends of long loops and of work queues only.
     Raises OutOfBounds for an access outside the launch's tensors, BrokenPromise for a false hint to the compiler.
     A context inside a context is the same one; other threads wait.
     """
@@ -92,6 +93,8 @@ def interpreted(
         session = Session(chosen, configuration, measured, races, Far() if far else None)
         with Patches() as patches, np.errstate(all="ignore"), session.far or contextlib.nullcontext():
             session.replaced = repair(patches)
+            if session.far is not None:
+                hand_out_the_ends(patches, functools.partial(getattr, session.far, "queues"))
             check_accesses(patches, lambda: session.extents, session.watch)
             check_promises(patches, lambda: session.launches[-1].kernel)
             _intercept(patches, session)
