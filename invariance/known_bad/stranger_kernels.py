@@ -15,7 +15,8 @@ from triton.language.extra import libdevice
 
 
 @triton.jit
-def _capped(x, cap):
+def capped(x, cap):
+    """The operator of one block."""
     return cap * libdevice.tanh(tl.div_rn(x.to(tl.float32), cap))
 
 
@@ -24,7 +25,7 @@ def blocks_kernel(x, y, cap, n, B: tl.constexpr, WIDE: tl.constexpr):
     """One block of elements a program."""
     program = tl.program_id(0).to(tl.int64) if WIDE else tl.program_id(0)
     at = program * B + tl.arange(0, B)
-    tl.store(y + at, _capped(tl.load(x + at, mask=at < n), cap), mask=at < n)
+    tl.store(y + at, capped(tl.load(x + at, mask=at < n), cap), mask=at < n)
 
 
 @triton.jit
@@ -32,7 +33,7 @@ def rows_kernel(x, y, cap, stride, columns, B: tl.constexpr, WIDE: tl.constexpr)
     """One row a program."""
     row = tl.program_id(0).to(tl.int64) if WIDE else tl.program_id(0)
     at = tl.arange(0, B)
-    value = _capped(tl.load(x + row * stride + at, mask=at < columns), cap)
+    value = capped(tl.load(x + row * stride + at, mask=at < columns), cap)
     tl.store(y + row * columns + at, value, mask=at < columns)
 
 
@@ -42,51 +43,14 @@ def strided_kernel(x, y, cap, row_stride, column_stride, columns, B: tl.constexp
     row = tl.program_id(0).to(tl.int64)
     column = tl.arange(0, B)
     value = tl.load(x + row * row_stride + column * column_stride, mask=column < columns)
-    tl.store(y + row * columns + column, _capped(value, cap), mask=column < columns)
-
-
-@triton.jit
-def hinting_kernel(x, y, cap, n, B: tl.constexpr, HINT: tl.constexpr):
-    """One block of elements a program, with something told to the compiler: `HINT` says what."""
-    at = tl.program_id(0).to(tl.int64) * B + tl.arange(0, B)
-    if HINT == "n":
-        n = tl.multiple_of(n, 16)
-    if HINT == "few":
-        tl.assume(n < 2**31)
-    if HINT == "block":
-        at = tl.max_contiguous(tl.multiple_of(at, B), B)
-        tl.assume(n > 0)
-    mask = at < n
-    if HINT == "mask":
-        mask = tl.max_constancy(mask, 4)
-    pointers = x + at
-    if HINT == "pointers":
-        pointers = tl.multiple_of(pointers, 16)
-    tl.store(y + at, _capped(tl.load(pointers, mask=mask), cap), mask=mask)
-
-
-@triton.jit
-def neighbourly_kernel(x, y, cap, row_stride, column_stride, columns, B: tl.constexpr):
-    """One row a program, whose elements are said to lie side by side."""
-    row, column = tl.program_id(0).to(tl.int64), tl.arange(0, B)
-    at = tl.max_contiguous(row * row_stride + column * column_stride.to(tl.int64), 4 if B >= 4 else 1)
-    value = _capped(tl.load(x + at, mask=column < columns), cap)
-    tl.store(y + row * columns + column, value, mask=column < columns)
-
-
-@triton.jit
-def two_loads_kernel(x, y, cap, n, B: tl.constexpr):
-    """Even and odd elements by a load each, as if a lane that is masked off were zero."""
-    at = tl.program_id(0).to(tl.int64) * B + tl.arange(0, B)
-    even, odd = (at < n) & (at % 2 == 0), (at < n) & (at % 2 == 1)
-    tl.store(y + at, _capped(tl.load(x + at, mask=even) + tl.load(x + at, mask=odd), cap), mask=at < n)
+    tl.store(y + row * columns + column, capped(value, cap), mask=column < columns)
 
 
 @triton.jit
 def second_axis_kernel(x, y, cap, n, B: tl.constexpr):
     """One block of elements a program, counted along the second axis."""
     at = tl.program_id(1).to(tl.int64) * B + tl.arange(0, B)
-    tl.store(y + at, _capped(tl.load(x + at, mask=at < n), cap), mask=at < n)
+    tl.store(y + at, capped(tl.load(x + at, mask=at < n), cap), mask=at < n)
 
 
 @triton.jit
@@ -94,7 +58,7 @@ def persistent_kernel(x, y, cap, n, tiles, B: tl.constexpr, WIDE: tl.constexpr):
     """A few programs that share all tiles."""
     for tile in range(tl.program_id(0), tiles, tl.num_programs(0)):
         at = (tl.cast(tile, tl.int64) if WIDE else tile) * B + tl.arange(0, B)
-        tl.store(y + at, _capped(tl.load(x + at, mask=at < n), cap), mask=at < n)
+        tl.store(y + at, capped(tl.load(x + at, mask=at < n), cap), mask=at < n)
 
 
 @triton.jit
@@ -103,7 +67,7 @@ def queue_kernel(x, y, counter, cap, n, tiles, B: tl.constexpr, WIDE: tl.constex
     tile = tl.atomic_add(counter, 1)
     while tile < tiles:
         at = (tile.to(tl.int64) if WIDE else tile) * B + tl.arange(0, B)
-        tl.store(y + at, _capped(tl.load(x + at, mask=at < n), cap), mask=at < n)
+        tl.store(y + at, capped(tl.load(x + at, mask=at < n), cap), mask=at < n)
         tile = tl.atomic_add(counter, 1)
 
 
@@ -112,7 +76,7 @@ def ticket_kernel(x, y, counter, cap, n, B: tl.constexpr, WIDE: tl.constexpr):
     """One tile a program, in the order in which they begin."""
     tile = tl.atomic_add(counter, 1)
     at = (tile.to(tl.int64) if WIDE else tile) * B + tl.arange(0, B)
-    tl.store(y + at, _capped(tl.load(x + at, mask=at < n), cap), mask=at < n)
+    tl.store(y + at, capped(tl.load(x + at, mask=at < n), cap), mask=at < n)
 
 
 @triton.jit
@@ -121,7 +85,7 @@ def neighbour_kernel(x, y, cap, n, B: tl.constexpr):
     program = tl.program_id(0).to(tl.int64)
     at = program * B + tl.arange(0, B)
     before = tl.load(y + at - B, mask=(program > 0) & (at < n), other=0.0)
-    value = _capped(tl.load(x + at, mask=at < n), cap)
+    value = capped(tl.load(x + at, mask=at < n), cap)
     tl.store(y + at, tl.where(before == before, value, value), mask=at < n)
 
 
@@ -131,7 +95,7 @@ def scratch_kernel(x, y, tile, cap, n, B: tl.constexpr):
     lane = tl.arange(0, B)
     at = tl.program_id(0).to(tl.int64) * B + lane
     tl.store(tile + B, 1.0)
-    tl.store(tile + lane, _capped(tl.load(x + at, mask=at < n), cap), mask=at < n)
+    tl.store(tile + lane, capped(tl.load(x + at, mask=at < n), cap), mask=at < n)
     tl.store(y + at, tl.load(tile + lane, mask=at < n), mask=at < n)
 
 
@@ -148,7 +112,7 @@ def tuned_kernel(x, y, cap, n, B: tl.constexpr, FAST: tl.constexpr):
 def in_place_kernel(y, cap, n, B: tl.constexpr):
     """Caps what it finds in y."""
     at = tl.program_id(0).to(tl.int64) * B + tl.arange(0, B)
-    tl.store(y + at, _capped(tl.load(y + at, mask=at < n), cap), mask=at < n)
+    tl.store(y + at, capped(tl.load(y + at, mask=at < n), cap), mask=at < n)
 
 
 def _tuned(*, fast: bool) -> Any:
@@ -172,18 +136,6 @@ def blocks(x: Tensor, y: Tensor, cap: float, *, wide: bool = True) -> None:
     """Contiguous elements, 256 a program."""
     n = x.numel()
     blocks_kernel[(triton.cdiv(n, 256),)](x.contiguous(), y, cap, n, B=256, WIDE=wide)
-
-
-def hinting(x: Tensor, y: Tensor, cap: float, *, hint: str) -> None:
-    """The same, and the compiler is told something."""
-    n = x.numel()
-    hinting_kernel[(triton.cdiv(n, 256),)](x.contiguous(), y, cap, n, B=256, HINT=hint)
-
-
-def two_loads(x: Tensor, y: Tensor, cap: float) -> None:
-    """The same by two loads."""
-    n = x.numel()
-    two_loads_kernel[(triton.cdiv(n, 256),)](x.contiguous(), y, cap, n, B=256)
 
 
 def at_most(x: Tensor, y: Tensor, cap: float, *, programs: int = 1 << 20) -> None:
@@ -210,11 +162,6 @@ def strided(x: Tensor, y: Tensor, cap: float, *, kernel: Any = strided_kernel) -
     flat = x.resolve_neg().reshape(-1, columns)
     block = triton.next_power_of_2(columns)
     kernel[(flat.shape[0],)](flat, y, cap, *flat.stride(), columns, B=block)
-
-
-def neighbourly(x: Tensor, y: Tensor, cap: float) -> None:
-    """The same, with a hint that such a view breaks."""
-    strided(x, y, cap, kernel=neighbourly_kernel)
 
 
 def neighbours(x: Tensor, y: Tensor, cap: float) -> None:

@@ -13,6 +13,7 @@ from invariance.known_bad.kernel import Kernel
 from invariance.process import resolve
 
 LAUNCHES = ("cap_resolution", "every_configuration", "far_offsets", "program_order")
+_CARELESS = "careless_kernels"
 _CALLS = (
     "slicing",
     "inputs_unmodified",
@@ -24,9 +25,9 @@ _CALLS = (
 )
 
 
-def _stranger(launch: str, softcap: float, **how: Any) -> Any:
-    """The operator around a launch of `stranger_kernels`, in the interpreter; the gradient is PyTorch's."""
-    into = partial(resolve(f"invariance.known_bad.stranger_kernels:{launch}"), **how)
+def _stranger(launch: str, softcap: float, module: str = "stranger_kernels", **how: Any) -> Any:
+    """The operator around a launch of such a kernel, in the interpreter; the gradient is PyTorch's."""
+    into = partial(resolve(f"invariance.known_bad.{module}:{launch}"), **how)
 
     def forward(x: Tensor, cap: float) -> Tensor:
         y = torch.empty(x.shape, dtype=torch.float32, device=x.device)
@@ -88,37 +89,43 @@ def one_block_for_all(softcap: float) -> Any:
 @wrong(bugs=(28, 25), must={"slicing"}, tier="interpreter", laws=("slicing",))
 def adds_masked_lanes(softcap: float) -> Any:
     """Two masked loads are added up, neither of which says what its other lanes hold."""
-    return _stranger("two_loads", softcap)
+    return _stranger("two_loads", softcap, _CARELESS)
+
+
+@wrong(bugs=(72,), must={"slicing"}, tier="interpreter", laws=("slicing",))
+def pairs_at_once(softcap: float) -> Any:
+    """Two FP32 elements are one load of 64 bits: half of all slices begin at no multiple of 8 bytes."""
+    return _stranger("pairs", softcap, _CARELESS)
 
 
 @wrong(bugs=(72,), must={"slicing"}, tier="interpreter", laws=("slicing",))
 def promises_aligned_pointers(softcap: float) -> Any:
     """The compiler is told that the pointers of a block begin on 16 bytes: a slice does not."""
-    return _stranger("hinting", softcap, hint="pointers")
+    return _stranger("hinting", softcap, _CARELESS, hint="pointers")
 
 
 @wrong(bugs=(28, 72), must={"slicing"}, tier="interpreter", laws=("slicing",))
 def promises_a_multiple_of_16(softcap: float) -> Any:
     """The compiler is told that the number of elements is a multiple of 16."""
-    return _stranger("hinting", softcap, hint="n")
+    return _stranger("hinting", softcap, _CARELESS, hint="n")
 
 
 @wrong(bugs=(28,), must={"slicing"}, tier="interpreter", laws=("slicing",))
 def promises_whole_vectors(softcap: float) -> Any:
     """The compiler is told that four lanes are masked or none is: the last vector is stored past the end."""
-    return _stranger("hinting", softcap, hint="mask")
+    return _stranger("hinting", softcap, _CARELESS, hint="mask")
 
 
 @wrong(bugs=(57, 60), must={"slicing"}, tier="interpreter", laws=("slicing",))
 def promises_neighbours(softcap: float) -> Any:
     """The compiler is told that four elements of a row lie side by side, whatever the strides."""
-    return _stranger("neighbourly", softcap)
+    return _stranger("neighbourly", softcap, _CARELESS)
 
 
 @wrong(bugs=(74, 75), must={"far_offsets"}, tier="interpreter", laws=("far_offsets",))
 def promises_few_elements(softcap: float) -> Any:
     """The compiler may assume that there are fewer than 2^31 elements."""
-    return _stranger("hinting", softcap, hint="few")
+    return _stranger("hinting", softcap, _CARELESS, hint="few")
 
 
 @wrong(bugs=(90,), must={"program_order"}, tier="interpreter", laws=LAUNCHES, elements=300)
@@ -131,6 +138,12 @@ def looks_at_its_neighbour(softcap: float) -> Any:
 def shares_its_scratch(softcap: float) -> Any:
     """All programs keep what they compute in one tile, each for a moment."""
     return _stranger("scratch", softcap)
+
+
+@wrong(bugs=(90,), must={"program_order"}, tier="interpreter", laws=("program_order",))
+def clamps_its_lanes(softcap: float) -> Any:
+    """Lanes before the beginning store to the first element too, each its own value; here the last one stays."""
+    return _stranger("clamped", softcap, _CARELESS)
 
 
 @wrong(bugs=(88,), must={"every_configuration"}, tier="interpreter", laws=LAUNCHES)
@@ -178,7 +191,7 @@ def autotuned_blocks(softcap: float) -> Any:
 @good(tier="interpreter", laws=("slicing", "far_offsets"))
 def promises_that_hold(softcap: float) -> Any:
     """What the compiler is told of a block is so for every block."""
-    return _stranger("hinting", softcap, hint="block")
+    return _stranger("hinting", softcap, _CARELESS, hint="block")
 
 
 @good(tier="interpreter", laws=("every_configuration",))

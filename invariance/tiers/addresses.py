@@ -1,4 +1,4 @@
-"""The address check: every lane of every access must fall inside the tensor that its pointer came from."""
+"""The address check: every lane of an access must fall inside the tensor that its pointer came from, and be aligned."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import torch
 import triton.runtime.interpreter as triton_interpreter
 from torch import Tensor
 
-from invariance.tiers.faults import OutOfBounds
+from invariance.tiers.faults import Misaligned, OutOfBounds
 from invariance.tiers.patches import Patches
 
 _ACCESSES = (  # method, where its pointers and its mask stand, what it is called in the message
@@ -139,6 +139,16 @@ def _check(
         offset = None if meant is None else meant.offset(int(addresses[bad].flat[0]))
         program = triton_interpreter.interpreter_builder.grid_idx
         raise OutOfBounds(what, meant, offset, int(bad.sum()), addresses.size, program)
+    _require_alignment(what, addresses, width, extents)
     if extents:
         first = addresses.reshape(-1)[:1]
         watch(what, addresses, width, next(e for e in extents if not e.outside(first, width).any()))
+
+
+def _require_alignment(what: str, addresses: np.ndarray, width: int, extents: Sequence[Extent]) -> None:
+    crooked = addresses & np.uint64(width - 1) != 0
+    if crooked.any():
+        meant = extents[0] if len(extents) == 1 else None
+        offset = None if meant is None else meant.offset(int(addresses[crooked].flat[0]))
+        program = triton_interpreter.interpreter_builder.grid_idx
+        raise Misaligned(what, meant, offset, width, program)

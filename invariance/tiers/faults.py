@@ -34,18 +34,36 @@ class OutOfBounds(Fault):
         )
 
 
+class Misaligned(Fault):
+    """Lanes of one access are wider than their addresses allow: a GPU faults, a CPU does not mind.
+
+    ``what``, ``tensor``, ``offset``, ``program`` as those of OutOfBounds; ``width``: bytes of a lane.
+    """
+
+    def __init__(self, what: str, extent: Any, offset: int | None, width: int, program: Any) -> None:
+        self.what, self.tensor, self.offset = what, None if extent is None else extent.name, offset
+        self.width, self.program = width, program
+        where = "" if extent is None else f", the first at element offset {offset} of {extent},"
+        super().__init__(
+            f"{what}: lanes of {width} bytes{where} at no multiple of {width} in program {program}"
+        )
+
+
 class Race(Fault):
-    """One program of a launch met what another one stored, or loaded; on a GPU nothing says which comes first."""
+    """One program of a launch met what another one stored, or loaded; on a GPU nothing says which comes first.
+
+    Where `other` is None, lanes of one store met: they have one address and different values.
+    """
 
     def __init__(
-        self, what: str, extent: Any, offset: int, program: Any, other: Any, did: str = "stored"
+        self, what: str, extent: Any, offset: int | None, program: Any, other: Any, did: str = "stored"
     ) -> None:
-        self.what, self.tensor, self.offset = what, extent.name, offset
+        self.what, self.tensor, self.offset = what, None if extent is None else extent.name, offset
         self.program, self.other = program, other
-        super().__init__(
-            f"race: the {what} of program {program} meets what program {other} of the same launch {did}, in "
-            f"{extent} at element offset {offset}"
-        )
+        who = f"the {what} of program {program} meets what program {other} of the same launch {did}"
+        if other is None:
+            who = f"lanes of one {what} of program {program} give different values to one element"
+        super().__init__(f"race: {who}, in {extent or 'a tensor'} at element offset {offset}")
 
 
 class BrokenPromise(Fault):

@@ -33,6 +33,7 @@ from invariance.tiers.orders import ORDERS, only
 from invariance.tiers.patches import PatchError, Patches
 from invariance.tiers.promises import check_promises
 from invariance.tiers.queues import hand_out_the_ends
+from invariance.tiers.races import check_lanes
 from invariance.tiers.repairs import SUBSTITUTIONS, repair
 from invariance.tiers.selftest import failures
 from invariance.tiers.tuning import run_tuned
@@ -72,10 +73,11 @@ def interpreted(
     """Interpret every Triton launch on CPU tensors while the context is open.
 
     ``order``: of the programs, one of ``orders.ORDERS``; ``program_ids`` runs only these along the first grid axis.
-    ``configuration``: which one of an autotuned kernel runs, the last where it has fewer. ``measured``: an
-    autotuner runs others on the same tensors first, as where it measures.  ``races``: raise Race where a program meets
-    what another stored.  ``far``: for tensors past 2**31 elements (``far.virtual``), of which PyTorch
-    computes nothing, and kernels run the ends of long loops and of work queues only.
+    ``configuration``: which one of an autotuned kernel runs, the last where it has fewer.  ``measured``: others run
+    on the same tensors before, as where an autotuner measures.  ``races``: raise Race where a program meets what
+    another one stored, or a lane what another lane of the same store does.  ``far``: for tensors past 2**31 elements
+    (``far.virtual``), of which PyTorch computes nothing, and kernels run the ends of long loops and of work queues
+    only.
     Raises OutOfBounds for an access outside the launch's tensors, BrokenPromise for a false hint to the compiler.
     A context inside a context is the same one; other threads wait.
     """
@@ -95,6 +97,8 @@ def interpreted(
             session.replaced = repair(patches)
             if session.far is not None:
                 hand_out_the_ends(patches, functools.partial(getattr, session.far, "queues"))
+            if races:
+                check_lanes(patches)
             check_accesses(patches, lambda: session.extents, session.watch)
             check_promises(patches, lambda: session.launches[-1].kernel)
             _intercept(patches, session)

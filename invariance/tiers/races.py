@@ -8,9 +8,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import triton.runtime.interpreter as triton_interpreter
 
 from invariance.tiers.addresses import Extent
 from invariance.tiers.faults import Race
+from invariance.tiers.patches import Patches
 
 _NOBODY = -1
 
@@ -109,6 +111,29 @@ class Meetings:
         if met.any():
             offset = extent.offset(stretch.start + int(at[met][0]))
             raise Race(what, extent, offset, self.programs[me], self.programs[int(who[met][0])], did)
+
+
+def check_lanes(patches: Patches) -> None:
+    """Have the interpreter raise Race where lanes of one store give different values to one address."""
+    builder = triton_interpreter.interpreter_builder
+    store = builder.create_masked_store
+
+    def create_masked_store(pointers: Any, value: Any, mask: Any, *rest: Any) -> Any:
+        active = np.broadcast_to(np.asarray(mask.data), pointers.data.shape)
+        addresses = pointers.data[active]
+        order = np.argsort(addresses, kind="stable")
+        found = addresses[order]
+        twice = np.flatnonzero(found[1:] == found[:-1])
+        if twice.size:
+            bits = np.ascontiguousarray(value.data[active]).view(f"u{value.data.itemsize}")[order]
+            differ = twice[bits[twice + 1] != bits[twice]]
+            if differ.size:
+                extent = getattr(pointers, "extent", None)
+                offset = None if extent is None else extent.offset(int(found[differ[0]]))
+                raise Race("store", extent, offset, builder.grid_idx, None)
+        return store(pointers, value, mask, *rest)
+
+    patches.set(builder, "create_masked_store", create_masked_store)
 
 
 def _joined(extents: Iterable[Extent]) -> Iterator[tuple[int, int]]:
