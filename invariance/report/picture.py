@@ -136,9 +136,8 @@ def legend() -> Markup:
         "allowed": "the most that is accepted",
         "rounding": "the most that a correctly rounded result is off",
     }
-    return element(
-        "p", *(joined([_swatch(kind), text, " "]) for kind, text in kinds.items()), class_="legend"
-    )
+    keys = (joined([element("span", _swatch(kind), text), " "]) for kind, text in kinds.items())
+    return element("p", *keys, class_="legend")
 
 
 def _swatch(kind: str) -> Markup:

@@ -34,6 +34,7 @@ dd.replay { user-select: all; }
 .pictures { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(100%, 25rem), 1fr)); gap: 1rem; }
 figure { margin: 0; break-inside: avoid; }
 figure svg { display: block; width: 100%; height: auto; }
+.legend span { display: inline-block; }
 .legend svg { width: 1.5rem; height: .75rem; margin: 0 .3rem 0 .8rem; }
 svg text { fill: var(--dim); font: 11px system-ui, sans-serif; }
 svg .bar { fill: var(--bar); }
