@@ -176,7 +176,7 @@ def persistent_programs(softcap: float) -> Any:
     return _stranger("persistent", softcap)
 
 
-@good(tier="interpreter", laws=("slicing", "far_offsets", "program_order"))
+@good(tier="interpreter", laws=("slicing", "far_offsets"))
 def work_queue(softcap: float) -> Any:
     """A few programs take tiles from a counter, as many as each gets."""
     return _stranger("queue", softcap)
