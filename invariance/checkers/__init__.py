@@ -80,6 +80,8 @@ _MODULES = (
     "transforms",
     "calls",
     "history",
+    "threads",
+    "functional",
     "modules",
     "tracing",
     "accuracy",

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, suppress
+from dataclasses import replace
 from functools import partial
-from threading import Barrier
 from typing import Any
 
 import torch
@@ -16,6 +16,7 @@ from torch.utils.checkpoint import checkpoint
 
 from invariance.candidate import CandidateRaised, Map, load
 from invariance.checkers import Pick, checker
+from invariance.checkers.copies import received, sent
 from invariance.checkers.crowds import crowd, listed, three_caps
 from invariance.checkers.modes import GRAD_MODES, GRADIENTS, in_module_states
 from invariance.checkers.packing import Packed, packed, unpacked
@@ -29,7 +30,6 @@ from strategies.layouts import LAYOUTS
 Cap = float | int
 Way = Callable[..., Tensor]
 
-_CALLS_AT_ONCE = 8
 _FEW = 4  # elements of a call that is made for what it leaves behind
 
 
@@ -158,12 +158,13 @@ def _in_a_crowd(f: Map, args: Args, want: Tensor) -> Iterator[Claim]:
     bugs=("triton-lang/triton#9368", "Dao-AILab/flash-attention#2402"),
 )
 def fresh_process(f: Map, args: Args, pick: Pick) -> Iterator[Claim]:  # noqa: ARG001 - nothing to choose
-    """A fresh process gives the same bits, whatever either process has computed before."""
+    """A fresh process gives the same bits, whatever either has computed before; so do operators pickled to it."""
     if args[0].numel() == 0 or not f.candidate.spec:
         return
     long = each(args, partial(tiled, count=1025))
     caps = three_caps(f.cap)
-    here = [f.at(cap)(*long) for cap in caps]
+    maps = [f.at(cap) for cap in caps]
+    here = [each_map(*long) for each_map in maps]
     answers = fresh(
         "invariance.checkers.calls:results",
         spec=f.candidate.spec,
@@ -171,18 +172,37 @@ def fresh_process(f: Map, args: Args, pick: Pick) -> Iterator[Claim]:  # noqa: A
         pass_=f.pass_,
         caps=caps[::-1],  # another order, or a cap that sticks would stick alike
         given=[packed(t) for t in long],
+        pickles=[sent(each_map.op) for each_map in maps[::-1]],
     )
-    for cap, got, answer in zip(caps, here, answers[::-1], strict=True):
-        yield Claim(f"cap {cap_text(cap)}", got=got, want=unpacked(answer, f.candidate.device), of=long)
+    for cap, got, (own, other) in zip(caps, here, answers[::-1], strict=True):
+        yield Claim(f"cap {cap_text(cap)}", got=got, want=unpacked(own, f.candidate.device), of=long)
+        if other is not None:
+            there = unpacked(other, f.candidate.device)
+            yield Claim(f"cap {cap_text(cap)}, pickled and sent", got=there, want=got, of=long)
 
 
-def results(spec: str, device: str, pass_: str, caps: tuple[Cap, ...], given: list[Packed]) -> list[Packed]:
-    """In the fresh process, which begins with a dtype of its own: the results at each cap, in the order given."""
+def results(
+    spec: str,
+    device: str,
+    pass_: str,
+    caps: tuple[Cap, ...],
+    given: list[Packed],
+    pickles: list[bytes | None],
+) -> list[tuple[Packed, Packed | None]]:
+    """In the fresh process, which begins with a dtype of its own: the results at each cap, in the order given.
+
+    With each that of the operator which was sent, None where it was not, or is not to be unpickled here.
+    """
     candidate = load(spec, device)
     args = tuple(unpacked(one, device) for one in given)
     with suppress(CandidateRaised):  # it may be made for one dtype
         candidate.map(caps[0], "inference")(args[0].to(_another(args[0].dtype)))
-    return [packed(candidate.map(cap, pass_)(*args)) for cap in caps]
+    answers = []
+    for cap, data in zip(caps, pickles, strict=True):
+        own, op = candidate.map(cap, pass_), received(data)
+        other = None if op is None else packed(replace(own, op=op)(*args))
+        answers.append((packed(own(*args)), other))
+    return answers
 
 
 @checker(judgement="invariance", inputs="small")
@@ -204,7 +224,6 @@ def process_state(f: Map, args: Args, pick: Pick) -> Iterator[Claim]:  # noqa: A
     yield Claim("called from another thread", got=elsewhere, want=f(*args), of=args)
     if interpreted(f):
         return
-    yield from _at_once(f, args)
     # torch gives a second thread work from 32,768 elements on
     if args[0].numel() > 0:
         long = each(args, partial(tiled, count=(1 << 15) + 17))
@@ -212,22 +231,6 @@ def process_state(f: Map, args: Args, pick: Pick) -> Iterator[Claim]:  # noqa: A
         yield Claim(
             f"with another number of threads, {count}", got=_with_threads(count, f, long), want=usual, of=long
         )
-
-
-def _at_once(f: Map, args: Args) -> Iterator[Claim]:
-    """Two threads that call with different numbers at the same time, each as often, get their own results."""
-    given = args, (0.5 * args[0], *args[1:])
-    wants = [f(*each_args) for each_args in given]
-    start = Barrier(2)
-
-    def calls(mine: Args) -> list[Tensor]:
-        start.wait(timeout=60)
-        return [f(*mine) for _ in range(_CALLS_AT_ONCE)]
-
-    with ThreadPoolExecutor(2) as pool:
-        for mine, want, results in zip(given, wants, pool.map(calls, given), strict=True):
-            for got in results:
-                yield Claim("called from two threads at once", got=got, want=want, of=mine)
 
 
 def _flushing(f: Map, args: Args) -> Claim:

@@ -5,19 +5,24 @@ from __future__ import annotations
 import gc
 import math
 from collections.abc import Iterator
+from functools import partial
 
 import torch
 from torch import Tensor
 from torch.multiprocessing.reductions import StorageWeakRef
 
 from invariance.candidate import CandidateRaised, Map
-from invariance.checkers import Pick, checker
-from invariance.checkers.memory import overlap
+from invariance.checkers import NotApplicable, Pick, checker
+from invariance.checkers.memory import held, overlap
 from invariance.checkers.views import Args, each, flat, interpreted, plain, tiled
 from invariance.judge import Claim
 from strategies.layouts import LAYOUTS
 
 _CALLS, _INTERPRETED_CALLS = 512, 40  # while a first result is held: rings of output buffers are shorter
+# Calls of which each may leave something, in rounds of twice as many each: a cache is full by then, and what a process
+# loads or sets up at its first calls is there. An operator in the interpreter gets fewer elements.
+_ADDED, _ROUNDS = 64, 5
+_WIDE, _INTERPRETED = 1 << 13, 1 << 9
 _DTYPES = (torch.float16, torch.bfloat16, torch.float32)
 
 
@@ -128,3 +133,49 @@ def _called_and_dropped(f: Map, args: Args) -> dict[str, StorageWeakRef]:
 
 def _expired(storage: StorageWeakRef) -> bool:
     return bool(storage.expired())  # type: ignore[no-untyped-call]  # torch's
+
+
+@checker(
+    judgement="invariance",
+    each_cap=False,
+    inputs="one",
+    shrinks=4,
+    bugs=("triton-lang/triton#1358", "asappresearch/sru#171", "pytorch/pytorch#96937"),
+)
+def memory_growth(f: Map, args: Args, pick: Pick) -> Iterator[Claim]:  # noqa: ARG001 - nothing to choose
+    """Calls do not add up: a process that has made many holds no more memory with every further one."""
+    if held(args[0].device) is None:
+        raise NotApplicable("this C library does not say how much memory it has given out")
+    grew = all(_grew(f, args, 1 << number) for number in range(_ROUNDS))
+    yield Claim("memory, with every call", got="grows" if grew else "as before", want="as before")
+
+
+def _grew(f: Map, args: Args, batches: int) -> bool:
+    """Whether batches of calls added half of the memory that a 16-bit copy of each x would take."""
+    count = _INTERPRETED if interpreted(f) else _WIDE
+    given = each(args, lambda t: tiled(t, count)) if args[0].numel() else each(args, flat)
+    gc.freeze()  # what was there before is neither freed meanwhile nor looked through, which would take 0.1 s
+    try:
+        before = held(given[0].device) or 0
+        for number in range(batches):
+            _call_with_many(f, given, (batches + number) * _ADDED)
+        gc.collect()  # what waits for the collector is not kept
+        added = (held(given[0].device) or 0) - before
+    finally:
+        gc.unfreeze()
+    return added > batches * _ADDED * count
+
+
+def _call_with_many(f: Map, args: Args, first: int) -> None:
+    """As many calls with different numbers in different memory, all of which the caller holds up to the last."""
+    given = [each(args, partial(_marked, at=first + number)) for number in range(_ADDED)]
+    for one in given:
+        f(*one)
+
+
+def _marked(t: Tensor, at: int) -> Tensor:
+    """A copy with a zero at one place."""
+    t = t.clone()
+    if t.numel():
+        t[at % t.numel()] = 0
+    return t

@@ -1,6 +1,11 @@
-"""Whose memory a tensor is, and what may be seen of it from outside."""
+"""Whose memory a tensor is, what may be seen of it from outside, and how much of it a process holds."""
 
 from __future__ import annotations
+
+import ctypes
+import sys
+from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -49,3 +54,36 @@ def seen(t: Tensor) -> tuple[tuple[str, object], ...]:
         ("requires_grad", t.requires_grad),
         ("the version", t._version),
     )
+
+
+def held(device: torch.device) -> int | None:
+    """How many bytes are given out: of an accelerator by torch, else by the C library; None where that does not say."""
+    if device.type == "cuda":
+        return torch.cuda.memory_allocated(device)
+    if _mallinfo is None:
+        return None
+    found = _mallinfo()
+    return int(found.hblkhd + found.uordblks)
+
+
+class _Mallinfo(ctypes.Structure):
+    """`struct mallinfo2` of glibc 2.33 and newer."""
+
+    _fields_ = [
+        (name, ctypes.c_size_t)
+        for name in (
+            "arena", "ordblks", "smblks", "hblks", "hblkhd", "usmblks", "fsmblks", "uordblks", "fordblks", "keepcost",
+        )
+    ]  # fmt: skip
+
+
+def _found_mallinfo() -> Callable[[], Any] | None:
+    if sys.platform != "linux":
+        return None
+    function = getattr(ctypes.CDLL(None), "mallinfo2", None)
+    if function is not None:
+        function.restype = _Mallinfo
+    return function
+
+
+_mallinfo = _found_mallinfo()

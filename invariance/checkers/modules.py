@@ -1,4 +1,4 @@
-"""What is done to a whole model and must not reach the cap: copies, and moves to another dtype."""
+"""What is done to a whole model and must not reach the cap: copies, pickles, and moves to another dtype."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from invariance.candidate import Map, Operator
 from invariance.checkers import NotApplicable, Pick, checker
+from invariance.checkers.copies import COPIES
 from invariance.checkers.crowds import three_caps
 from invariance.checkers.modes import module_of
 from invariance.checkers.views import Args
@@ -40,6 +41,29 @@ def model_dtype(f: Map, args: Args, pick: Pick) -> Iterator[Claim]:  # noqa: ARG
     want = at(*args)
     for label, move in MOVES.items():
         yield Claim(label, got=replace(at, op=_moved(at.op, move))(*args), want=want, of=args)
+
+
+@checker(
+    judgement="invariance",
+    each_cap=False,
+    inputs="one",
+    bugs=("pytorch/pytorch#117275", "pytorch/pytorch#51216"),
+)
+def copied_operator(f: Map, args: Args, pick: Pick) -> Iterator[Claim]:  # noqa: ARG001 - nothing to choose
+    """A copy of an operator, deep or not or by pickle, cannot be made, or keeps its cap and its bits."""
+    if f.candidate.convention == "function":
+        raise NotApplicable("the candidate is a function: there is nothing to copy")
+    at = f.at(three_caps(f.cap)[2])  # no default, and none that a rounder copy keeps
+    want = at(*args)
+    for made, op in (("used", at.op), ("new", f.at(at.cap).op)):
+        for label, way in COPIES.items():
+            try:
+                copied = way(op)
+            except Exception:  # noqa: BLE001 - whatever an operator raises here is a refusal
+                yield Claim(f"{label}, of a {made} operator", got="refused", want="refused")
+                continue
+            yield Claim(f"{label}, of a {made} operator", replace(at, op=copied)(*args), want, of=args)
+    yield Claim("the operator, after it was copied", got=at(*args), want=want, of=args)
 
 
 def _moved(op: Operator, move: Move) -> Callable[[Tensor], Tensor]:

@@ -10,7 +10,7 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
-from invariance.candidate import CandidateRaised, Map, Operator
+from invariance.candidate import CandidateRaised, GraphLost, Map, Operator
 from invariance.judge import Claim
 
 Args = tuple[Tensor, ...]
@@ -65,9 +65,11 @@ def as_rows(t: Tensor) -> Tensor:
 
 
 def refused_or(label: str, call: Callable[[], Tensor], want: Tensor, of: Args) -> Claim:
-    """The claim that a call raises, when it does; else that it gives the bits of `want`."""
+    """The claim that a call raises, when it does; else that it gives the bits of `want`. A lost graph is no refusal."""
     try:
         return Claim(label, got=call(), want=want, of=of)
+    except GraphLost:
+        raise
     except CandidateRaised:
         return Claim(label, got="raised", want="raised")
 

@@ -153,7 +153,7 @@ def stale_from_the_third(softcap: float) -> Kernel:
 _last: list[float] = [0.0]
 
 
-@wrong(bugs=(7,), must={"interleaved_caps"})
+@wrong(bugs=(7,), must={"fresh_process", "interleaved_caps"})
 def last_built_wins(softcap: float) -> Kernel:
     """The cap lives in the module, not in the operator: whoever is built last sets it for all."""
     kernel = Kernel(softcap, lambda x, _: capped(x, _last[0]), lambda x, g, _: gradient(x, g, _last[0]))
@@ -200,7 +200,7 @@ def coarse_cache_key(softcap: float) -> Kernel:
     return _with_cap(softcap, lambda c: _by_key.setdefault(f"{c:.4g}", c))
 
 
-@wrong(bugs=(7,), must={"interleaved_caps"})
+@wrong(bugs=(7, 106), must={"interleaved_caps", "threads_at_once"})
 def backward_of_the_last_forward(softcap: float) -> Kernel:
     """The backward takes the cap of whatever forward ran last."""
     current = _last_forward

@@ -110,7 +110,7 @@ def _changed(softcap: float, change: Any) -> Any:
     return lambda x: change(x, kernel(x))
 
 
-@wrong(bugs=(67, 69), must={"inputs_unmodified"})
+@wrong(bugs=(67, 69), must={"inputs_unmodified", "transformed_derivatives"})
 def version_bumped(softcap: float) -> Kernel:
     """x is negated in place and back: the bits are as they were, and graphs that saved x are refused."""
 

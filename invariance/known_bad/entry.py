@@ -16,13 +16,20 @@ MOST_ELEMENTS = 64  # of a shrunk case, unless the entry says that the fault nee
 # Modules by what their kernels break; those of Triton are imported too, but load Triton only when one is built.
 MODULES = (
     "formulas", "specials", "caps", "gradients", "upstream", "graphs", "positions", "neighbourhood", "layouts",
-    "history", "singular", "singular_values", "states", "damage", "refusals", "process", "launches", "strangers",
-    "binaries",
+    "history", "singular", "singular_values", "states", "copies", "functional", "serving", "damage", "refusals",
+    "process", "launches", "strangers", "binaries",
     "right",
 )  # fmt: skip
 
 # For a fault that shows wherever it is looked for: what must fail is named, whatever else fails is no surprise.
 ANY = frozenset({"any law"})
+
+# A batch of vmap is other shapes and another path, and what differentiates a forward finds its faults again: where a
+# law on the right may fail, that on the left is no surprise.
+_FOLLOWS = {
+    "function_transforms": frozenset({"grad_mode", "slicing"}),
+    "transformed_derivatives": frozenset({"exact_value", "grad_mode"}),
+}
 
 # Beside the law that must fail, the plan of an entry whose other failures tell nothing.
 BASIC = ("exact_value", "repeat", "slicing")
@@ -58,7 +65,8 @@ class Entry:
 
     def allows(self, law: str) -> bool:
         """Whether the law may fail."""
-        return law in self.must or law in self.may or self.may == ANY
+        named = self.must | self.may
+        return law in named or self.may == ANY or bool(_FOLLOWS.get(law, frozenset()) & named)
 
 
 CATALOGUE: dict[str, Entry] = {}

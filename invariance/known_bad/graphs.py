@@ -84,7 +84,7 @@ def half_a_second_derivative(softcap: float) -> Kernel:
     return Kernel(softcap, backward=lambda x, g, c: gradient(x.detach(), g, c))
 
 
-@wrong(bugs=(68, 69), must={"double_backward", "memory_released", "repeat"}, may={"process_state"})
+@wrong(bugs=(68, 69), must={"double_backward", "memory_released", "repeat", "threads_at_once"})
 def saved_on_the_operator(softcap: float) -> Any:
     """x is kept on the operator: the backward uses the input of the last forward."""
     kernel = Kernel(softcap)

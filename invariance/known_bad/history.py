@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import time
 from typing import Any
 
 import torch
@@ -70,7 +69,7 @@ def output_buffer_reused(softcap: float) -> Kernel:
         "permutation",
         "repeat",
     },
-    may={"process_state", "retained_graph"},
+    may={"process_state", "retained_graph", "threads_at_once"},
 )
 def gradient_buffer_reused(softcap: float) -> Kernel:
     """One buffer a shape for all gradients."""
@@ -121,9 +120,9 @@ def unwritten_tail(softcap: float) -> Kernel:
         "interleaved_caps",
         "many_calls",
         "memory_released",
-        "process_state",
+        "threads_at_once",
     },
-    may={"result_form"},
+    may={"process_state", "result_form"},
 )
 def ring_of_outputs(softcap: float) -> Kernel:
     """32 output buffers a shape, in turn: the 32nd call after it overwrites a result."""
@@ -258,19 +257,5 @@ def last_input_kept(softcap: float) -> Kernel:
     def forward(x: Tensor, c: float) -> Tensor:
         kept[:] = [x.detach()]
         return capped(x, c)
-
-    return Kernel(softcap, forward)
-
-
-@wrong(bugs=(92, 90), must={"process_state"}, laws=("process_state", "repeat"))
-def scratch_shared_by_threads(softcap: float) -> Kernel:
-    """x passes through a scratch buffer of the operator, which a second thread fills before the first has read it."""
-    scratch: dict[tuple[object, ...], Tensor] = {}
-
-    def forward(x: Tensor, c: float) -> Tensor:
-        key = (x.shape, x.dtype, x.device)
-        held = scratch.setdefault(key, torch.empty(x.shape, dtype=x.dtype, device=x.device)).copy_(x.detach())
-        time.sleep(1e-4)  # a launch lets go of the interpreter lock
-        return capped(held, c)
 
     return Kernel(softcap, forward)

@@ -65,6 +65,11 @@ class Kernel:
             return cast(Tensor, _Applied.apply(x, self))  # type: ignore[no-untyped-call]  # torch's
         return (self.inference or self.forward)(x, self.softcap)
 
+    def applied(self, x: Tensor) -> Tensor:
+        """The operator as a Function whether or not a graph is recorded: a tangent is then refused, not dropped."""
+        self.check(x)
+        return cast(Tensor, _Applied.apply(x, self))  # type: ignore[no-untyped-call]  # torch's
+
     def replace(self, **hooks: Any) -> Kernel:
         """The same kernel with other hooks."""
         return replace(self, **hooks)

@@ -66,7 +66,7 @@ def exits(softcap: float) -> Kernel:
     return Kernel(softcap, check=check)
 
 
-@wrong(bugs=(95,), must={"process_left_alone"})
+@wrong(bugs=(95,), must={"process_left_alone", "transformed_derivatives"})
 def leaves_grad_on(softcap: float) -> Kernel:
     """Without a graph to record, the grad mode is switched on and never put back."""
 

@@ -161,12 +161,12 @@ def gradient_is_a_constant(softcap: float) -> Any:
 
 
 @good()
-def flushes_subnormals(softcap: float) -> Kernel:
+def flushes_subnormals(softcap: float) -> Any:
     """Where x / c is subnormal the result is a zero of the same sign, as GPU libraries have it."""
     return Kernel(
         softcap,
         lambda x, c: torch.where((x.float() / c).abs() < 2.0**-126, x.float() * 0.0, capped(x, c)),
-    )
+    ).applied
 
 
 @good()
@@ -206,7 +206,7 @@ def row_by_row(softcap: float) -> Kernel:
 
 
 @good()
-def nearly_six_ulp(softcap: float) -> Kernel:
+def nearly_six_ulp(softcap: float) -> Any:
     """Four ulp low between z = 2^-5 and 1: no better than it has to be, and no worse."""
 
     def forward(x: Tensor, c: float) -> Tensor:
@@ -214,13 +214,13 @@ def nearly_six_ulp(softcap: float) -> Kernel:
         low = (y.view(torch.int32) - 4).view(torch.float32)
         return torch.where((z >= 2.0**-5) & (z < 1.0), low, y)
 
-    return Kernel(softcap, forward)
+    return Kernel(softcap, forward).applied
 
 
 @good()
-def negated_views(softcap: float) -> Kernel:
+def negated_views(softcap: float) -> Any:
     """Only the absolute value is computed; the sign is put back."""
-    return Kernel(softcap, lambda x, c: torch.copysign(capped(x.abs(), c), x.float()))
+    return Kernel(softcap, lambda x, c: torch.copysign(capped(x.abs(), c), x.float())).applied
 
 
 _caps: dict[tuple[object, ...], Tensor] = {}

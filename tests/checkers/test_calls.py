@@ -13,6 +13,7 @@ from invariance import process
 from invariance.candidate import PASSES, adapt, load
 from invariance.checkers import LAWS, load_laws
 from invariance.checkers.calls import results
+from invariance.checkers.copies import sent
 from invariance.checkers.states import STATES, flushes, flushing, threads
 from invariance.judge import judge
 from invariance.run import arguments
@@ -462,14 +463,26 @@ def test_a_crash_of_the_fresh_process_is_an_error_and_no_pass(kernels):
             pass_="inference",
             caps=(20.0,),
             given=[("float32", (1,), b"\0\0\0\0")],
+            pickles=[None],
         )
 
 
 def test_results_are_in_the_order_of_the_caps(kernels):
     one = ("float32", (1,), b"\0\0\x80\x3f")
-    both = results(f"{kernels}:good", "cpu", "inference", (1.0, 30.0), [one])
-    values = [torch.frombuffer(bytearray(raw), dtype=torch.float32).item() for _, _, raw in both]
+    both = results(f"{kernels}:good", "cpu", "inference", (1.0, 30.0), [one], [None, None])
+    values = [torch.frombuffer(bytearray(raw), dtype=torch.float32).item() for (_, _, raw), _ in both]
     assert values == pytest.approx([0.76159416, 0.99963], rel=1e-5)
+    assert [other for _, other in both] == [None, None]
+
+
+def test_an_operator_that_was_sent_answers_beside_the_one_that_is_built(kernels):
+    one = ("float32", (1,), b"\0\0\x80\x3f")
+    pickles = [sent(torch.nn.Threshold(0.5, 7.0)), sent(torch.nn.Threshold(2.0, 7.0)), b"no pickle"]
+    answers = results(f"{kernels}:good", "cpu", "inference", (1.0, 20.0, 30.0), [one], pickles)
+    others = [
+        other and torch.frombuffer(bytearray(other[2]), dtype=torch.float32).item() for _, other in answers
+    ]
+    assert others == [1.0, 7.0, None]
 
 
 @pytest.mark.parametrize("law", IN_PROCESS)

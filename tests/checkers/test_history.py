@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -12,7 +11,7 @@ import torch
 from torch import Tensor
 
 from invariance.candidate import PASSES, adapt
-from invariance.checkers import LAWS, load_laws
+from invariance.checkers import LAWS, NotApplicable, load_laws, memory
 from strategies.case import Case
 from tests.checkers.faulty import bumped, faulty, softcap, verdict
 from tests.checkers.good import GOOD, Operator
@@ -24,7 +23,7 @@ CASE = Case((2, 3), "fp32", 30.0, seed=1)
 
 
 def test_these_are_the_laws_about_what_came_before() -> None:
-    assert NAMES == ["first_call", "many_calls", "memory_released", "same_tensor"]
+    assert NAMES == ["first_call", "many_calls", "memory_growth", "memory_released", "same_tensor"]
 
 
 @pytest.mark.parametrize("pass_", PASSES)
@@ -167,16 +166,62 @@ def test_a_cycle_is_left_to_the_collector() -> None:
     assert found.elements == 2
 
 
-def test_scratch_that_two_threads_share_is_noticed() -> None:
-    scratch = torch.empty(2, 3)
+@pytest.mark.parametrize("pass_", PASSES)
+@pytest.mark.parametrize("keep", [lambda t: t.clone(), lambda t: t.detach().float().numpy().copy()])
+def test_what_every_call_leaves_is_noticed(keep: Callable[[Tensor], object], pass_: str) -> None:
+    kept: list[object] = []
+
+    def fault(out: Tensor, args: tuple[Tensor, ...]) -> Tensor:
+        kept.append(keep(args[-1].detach()))
+        return out
+
+    found = verdict("memory_growth", faulty(fault, pass_), Case((4,), "fp32", 17.3, seed=1), pass_).mismatch
+    assert found is not None
+    assert (found.got, found.want) == ("grows", "as before")
+
+
+def test_where_the_c_library_says_nothing_the_law_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory, "_mallinfo", None)
+    with pytest.raises(NotApplicable, match="does not say"):
+        verdict("memory_growth", GOOD[0], CASE, "forward")
+
+
+def test_a_graph_that_grows_in_one_object_is_noticed() -> None:
+    total = [torch.zeros(())]
 
     def kernel(x: Tensor, cap: float) -> Tensor:
-        if x.shape != (2, 3) or x.dtype != torch.float32 or x.requires_grad:
-            return softcap(x, cap)
-        scratch.copy_(x)
-        time.sleep(1e-3)
-        return softcap(scratch.clone(), cap)
+        y = cap * torch.tanh(x.float().clone() / cap)
+        total[0] = total[0] + y.mean()
+        return y
 
-    found = verdict("process_state", adapt("scratch", kernel), CASE, "inference").mismatch
+    found = verdict(
+        "memory_growth", adapt("running mean", kernel), Case((4,), "fp32", 17.3), "forward"
+    ).mismatch
     assert found is not None
-    assert found.label == "called from two threads at once"
+    assert found.got == "grows"
+
+
+def test_what_is_full_after_some_calls_does_not_grow() -> None:
+    kept: list[Tensor] = []
+
+    def fault(out: Tensor, args: tuple[Tensor, ...]) -> Tensor:
+        kept.append(args[0].detach().clone())
+        del kept[:-200]
+        return out
+
+    found = verdict("memory_growth", faulty(fault, "inference"), Case((4,), "bf16", 17.3), "inference")
+    assert found.mismatch is None
+
+
+def test_cycles_and_older_garbage_are_not_growth() -> None:
+    for _ in range(1000):
+        older: list[object] = []
+        older.append(older)
+
+    def fault(out: Tensor, args: tuple[Tensor, ...]) -> Tensor:
+        cycle: list[object] = [args[0].detach().clone()]
+        cycle.append(cycle)
+        return out
+
+    found = verdict("memory_growth", faulty(fault, "inference"), Case((4,), "bf16", 17.3), "inference")
+    assert found.mismatch is None

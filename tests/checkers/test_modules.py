@@ -1,4 +1,4 @@
-"""What a model does to its modules: copies and moves reach a cap that is a buffer, and no other."""
+"""What is done to models: copies, pickles and moves reach a cap that is kept in the wrong place, and no other."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from invariance.candidate import Candidate, adapt
 from invariance.checkers import NotApplicable, load_laws
+from invariance.checkers.copies import received, sent
 from invariance.judge import Judgement, judge
 from invariance.run import arguments
 from strategies.case import Case
@@ -54,10 +55,10 @@ class Locked(Plain):
         raise TypeError("a lock cannot be copied")
 
 
-def found(kind: Any, pass_: str) -> Judgement:
+def found(kind: Any, pass_: str, law: str = "model_dtype") -> Judgement:
     candidate: Candidate = kind if isinstance(kind, Candidate) else adapt(kind.__name__, kind)
     f = candidate.map(CASE.cap, pass_)
-    return judge(load_laws()["model_dtype"].check(f, arguments(f, CASE, "cpu"), CASE.pick))
+    return judge(load_laws()[law].check(f, arguments(f, CASE, "cpu"), CASE.pick))
 
 
 @pytest.mark.parametrize("pass_", ["forward", "inference", "backward"])
@@ -89,3 +90,125 @@ def test_the_candidate_itself_is_not_moved() -> None:
 def test_what_is_no_module_or_cannot_be_copied_is_outside_the_law(kind: Any, reason: str) -> None:
     with pytest.raises(NotApplicable, match=reason):
         found(adapt("it", kind), "inference")
+
+
+class Held:
+    """An operator that is no module; the cap is an attribute."""
+
+    def __init__(self, softcap: float = 30.0) -> None:
+        self.cap = softcap
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return self.cap * torch.tanh(x.float() / self.cap)
+
+    def method(self, x: Tensor) -> Tensor:
+        return self(x)
+
+
+class Shallow(Held):
+    """copy.copy alone forgets."""
+
+    def __copy__(self) -> Shallow:
+        return type(self)()
+
+
+class Deep(Held):
+    def __deepcopy__(self, memo: Any) -> Deep:
+        return type(self)()
+
+
+class Pickled(Held):
+    """What is pickled has the cap as FP16; copies are made another way."""
+
+    def __getstate__(self) -> dict[str, float]:
+        return {"cap": float(torch.tensor(self.cap).half())}
+
+    def __copy__(self) -> Pickled:
+        return type(self)(self.cap)
+
+    def __deepcopy__(self, memo: Any) -> Pickled:
+        return type(self)(self.cap)
+
+
+class Second(Held):
+    """A copy is right, and one of a copy is not."""
+
+    first = True
+
+    def __deepcopy__(self, memo: Any) -> Second:
+        copied = type(self)(self.cap if self.first else 30.0)
+        copied.first = False
+        return copied
+
+
+class Warm(Held):
+    """An attempt to copy it changes what it remembers of its cap."""
+
+    def __init__(self, softcap: float = 30.0) -> None:
+        super().__init__(softcap)
+        self.known: list[float] = []
+
+    def __call__(self, x: Tensor) -> Tensor:
+        cap = self.known[0] if self.known else self.cap
+        self.known[:] = [cap]
+        return cap * torch.tanh(x.float() / cap)
+
+    def __deepcopy__(self, memo: Any) -> Warm:
+        self.known[:] = [30.0]
+        raise TypeError("not to be copied, and changed by the attempt")
+
+    def __reduce__(self) -> Any:
+        raise TypeError("not to be copied")
+
+
+class Raising(Held):
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        raise TypeError("not to be copied")
+
+
+@pytest.mark.parametrize("pass_", ["forward", "inference", "backward"])
+@pytest.mark.parametrize("kind", [Held, Plain, Buffered, Raising, Locked])
+def test_operators_that_keep_their_cap_or_refuse_pass(kind: Any, pass_: str) -> None:
+    judged = found(kind, pass_, "copied_operator")
+    assert judged.mismatch is None
+    assert judged.elements > 8
+
+
+@pytest.mark.parametrize(
+    ("kind", "label"),
+    [
+        (Shallow, "copy.copy, of a used operator"),
+        (Deep, "copy.deepcopy, of a used operator"),
+        (Second, "a deep copy of a deep copy, of a used operator"),
+        (Pickled, "pickled and unpickled, of a used operator"),
+        (Warm, "the operator, after it was copied"),
+    ],
+)
+def test_a_copy_that_forgets_is_noticed_by_how_it_was_made(kind: Any, label: str) -> None:
+    mismatch = found(kind, "inference", "copied_operator").mismatch
+    assert mismatch is not None
+    assert mismatch.label == label
+
+
+def test_a_method_is_copied_with_what_it_belongs_to() -> None:
+    candidate = Candidate("method", lambda cap: Deep(cap).method, "operator")
+    mismatch = found(candidate, "inference", "copied_operator").mismatch
+    assert mismatch is not None
+    assert mismatch.label == "copy.deepcopy, of a used operator"
+
+
+def test_of_a_function_there_is_nothing_to_copy() -> None:
+    with pytest.raises(NotApplicable, match="nothing to copy"):
+        found(adapt("it", lambda x, cap: x), "inference", "copied_operator")
+
+
+def test_what_cannot_be_pickled_or_unpickled_is_not_sent() -> None:
+    assert sent(Raising(17.3)) is None
+    assert sent(lambda x: x) is None
+    assert received(None) is None
+    assert received(b"not a pickle") is None
+    data = sent(Held(17.3))
+    assert data is not None
+    op = received(data)
+    assert isinstance(op, Held)
+    assert op.cap == 17.3

@@ -1,0 +1,126 @@
+"""Wrong under torch.func: rules for batches and tangents that a plain call never runs."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import torch
+from torch import Tensor
+
+from invariance.known_bad.entry import good, wrong
+from invariance.known_bad.kernel import Kernel, capped, gradient, nudged, slope
+
+_LAWS = ("function_transforms", "transformed_derivatives", "autograd_gradients", "grad_mode", "repeat")
+
+
+class _Transformed(torch.autograd.Function):
+    """The right kernel with every rule that torch.func asks for."""
+
+    @staticmethod
+    def forward(x: Tensor, c: float) -> Tensor:
+        return capped(x, c)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, float], output: Tensor) -> None:  # noqa: ARG004 - torch's
+        x, ctx.c = inputs
+        ctx.save_for_backward(x)
+        ctx.save_for_forward(x)
+
+    @staticmethod
+    def backward(ctx: Any, grad_y: Tensor) -> tuple[Tensor, None]:
+        (x,) = ctx.saved_tensors
+        return gradient(x, grad_y, ctx.c), None
+
+    @staticmethod
+    def jvp(ctx: Any, v: Tensor, _: None) -> Tensor:
+        (x,) = ctx.saved_tensors
+        return v.to(torch.float32) * slope(x, ctx.c)
+
+    @classmethod
+    def vmap(cls, info: Any, in_dims: tuple[int, None], x: Tensor, c: float) -> tuple[Tensor, int]:  # noqa: ARG003 - torch's
+        return cast(Tensor, cls.apply(x, c)), in_dims[0]  # type: ignore[no-untyped-call]  # torch's
+
+
+class _FirstDimension(_Transformed):
+    @classmethod
+    def vmap(cls, info: Any, in_dims: tuple[int, None], x: Tensor, c: float) -> tuple[Tensor, int]:  # noqa: ARG003 - torch's
+        return cast(Tensor, cls.apply(x, c)), 0  # type: ignore[no-untyped-call]  # torch's
+
+
+class _AnotherRounding(_Transformed):
+    @classmethod
+    def vmap(cls, info: Any, in_dims: tuple[int, None], x: Tensor, c: float) -> tuple[Tensor, int]:  # noqa: ARG003 - torch's
+        return nudged(cls.apply(x, c)), in_dims[0]  # type: ignore[no-untyped-call]  # torch's
+
+
+class _NoTangent(_Transformed):
+    @staticmethod
+    def jvp(ctx: Any, v: Tensor, _: None) -> Tensor:  # noqa: ARG004 - torch's
+        return torch.zeros_like(v, dtype=torch.float32)
+
+
+class _TangentOfTanh(_Transformed):
+    @staticmethod
+    def jvp(ctx: Any, v: Tensor, _: None) -> Tensor:
+        (x,) = ctx.saved_tensors
+        tangent: Tensor = v.to(torch.float32) * slope(x, ctx.c) / ctx.c
+        return tangent
+
+
+def _through(softcap: float, function: Any) -> Any:
+    kernel = Kernel(softcap)
+
+    def call(x: Tensor) -> Tensor:
+        kernel.check(x)
+        return cast(Tensor, function.apply(x, kernel.softcap))
+
+    return call
+
+
+@wrong(bugs=(105,), must={"function_transforms", "transformed_derivatives"}, laws=_LAWS)
+def batches_over_the_first_dimension(softcap: float) -> Any:
+    """The rule for vmap takes the first dimension for the batch, whichever it is."""
+    return _through(softcap, _FirstDimension)
+
+
+@wrong(bugs=(105, 79), must={"function_transforms"}, laws=_LAWS)
+def batches_take_another_kernel(softcap: float) -> Any:
+    """The rule for vmap calls a batched kernel, one ulp lower."""
+    return _through(softcap, _AnotherRounding)
+
+
+@wrong(bugs=(105, 95), must={"function_transforms", "transformed_derivatives"}, laws=_LAWS)
+def no_graph_under_torch_func(softcap: float) -> Any:
+    """Under torch.func, where its Function would be refused, the bare kernel runs: gradients and tangents are zeros."""
+    kernel = Kernel(softcap)
+
+    def call(x: Tensor) -> Tensor:
+        transformed = torch._C._are_functorch_transforms_active()
+        return kernel(x.detach() if transformed else x)
+
+    return call
+
+
+@wrong(bugs=(105,), must={"transformed_derivatives"}, laws=_LAWS)
+def zeros_for_a_tangent(softcap: float) -> Any:
+    """The rule for forward-mode AD was never written: it gives zeros."""
+    return _through(softcap, _NoTangent)
+
+
+@wrong(bugs=(105, 17), must={"transformed_derivatives"}, laws=_LAWS)
+def tangent_without_the_cap(softcap: float) -> Any:
+    """The tangent is that of tanh(x / c): it is divided by the cap, and nothing multiplies by it."""
+    return _through(softcap, _TangentOfTanh)
+
+
+@wrong(bugs=(105, 95), must={"transformed_derivatives"}, laws=_LAWS)
+def graph_dropped_where_none_is_seen(softcap: float) -> Any:
+    """A bare kernel runs where x does not require grad: a dual number does not, nor does a batch that vmap makes."""
+    kernel = Kernel(softcap)
+    return lambda x: kernel(x) if x.requires_grad else kernel(x.detach())
+
+
+@good(dtypes=("bf16", "fp32"))
+def every_rule(softcap: float) -> Any:
+    """A Function with rules of its own for vmap and for forward-mode AD."""
+    return _through(softcap, _Transformed)

@@ -1,0 +1,137 @@
+"""Wrong where requests are served: calls from several threads, and more and more of them."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from invariance.known_bad.entry import good, wrong
+from invariance.known_bad.kernel import Kernel, capped, gradient
+
+_THREADS = ("threads_at_once", "process_state", "interleaved_caps", "repeat")
+_GROWTH = ("memory_growth", "memory_released", "many_calls", "repeat")
+
+
+@wrong(bugs=(106, 92), must={"threads_at_once"}, laws=_THREADS)
+def scratch_shared_by_threads(softcap: float) -> Kernel:
+    """x passes through a scratch buffer of the operator, which a second thread fills before the first has read it."""
+    scratch: dict[tuple[object, ...], Tensor] = {}
+
+    def forward(x: Tensor, c: float) -> Tensor:
+        key = (x.shape, x.dtype, x.device)
+        held = scratch.setdefault(key, torch.empty(x.shape, dtype=x.dtype, device=x.device)).copy_(x.detach())
+        return capped(held, c)
+
+    return Kernel(softcap, forward)
+
+
+_workspace: dict[tuple[object, ...], Tensor] = {}
+
+
+@wrong(bugs=(106, 92), must={"threads_at_once"}, laws=_THREADS)
+def workspace_of_the_module(softcap: float) -> Kernel:
+    """The slope is computed in a workspace that all operators and threads share."""
+
+    def backward(x: Tensor, g: Tensor, c: float) -> Tensor:
+        if torch.is_grad_enabled():
+            return gradient(x, g, c)
+        key = (x.shape, x.device)
+        t = _workspace.setdefault(key, torch.empty(x.shape, device=x.device))
+        torch.tanh(torch.div(x.to(torch.float32), c, out=t), out=t)
+        return (g * (1 - t * t)).to(x.dtype)
+
+    return Kernel(softcap, backward=backward)
+
+
+_current = [30.0]
+
+
+@wrong(bugs=(106, 7), must={"threads_at_once"}, laws=_THREADS)
+def cap_of_the_process(softcap: float) -> Kernel:
+    """A call puts its cap where the kernel reads it, and another thread puts its own there in between."""
+
+    def forward(x: Tensor, c: float) -> Tensor:
+        _current[0] = c
+        x = x.contiguous()
+        return capped(x, _current[0])
+
+    return Kernel(softcap, forward)
+
+
+@good()
+def scratch_behind_a_lock(softcap: float) -> Any:
+    """One scratch buffer a shape, and one thread at a time."""
+    scratch: dict[tuple[object, ...], Tensor] = {}
+    lock = threading.Lock()
+
+    def forward(x: Tensor, c: float) -> Tensor:
+        key = (x.shape, x.dtype, x.device)
+        with lock:
+            held = scratch.setdefault(key, torch.empty(x.shape, dtype=x.dtype, device=x.device))
+            held.copy_(x.detach())
+            return capped(held, c)
+
+    return Kernel(softcap, forward).applied
+
+
+@wrong(bugs=(107, 53), must={"memory_growth"}, laws=_GROWTH)
+def every_input_kept(softcap: float) -> Kernel:
+    """A copy of each input is put on a list, for statistics that nobody has asked for since."""
+    seen: list[Tensor] = []
+
+    def forward(x: Tensor, c: float) -> Tensor:
+        seen.append(x.detach().clone())
+        return capped(x, c)
+
+    return Kernel(softcap, forward)
+
+
+@wrong(bugs=(107,), must={"memory_growth"}, laws=_GROWTH)
+def every_gradient_kept(softcap: float) -> Kernel:
+    """The size of each gradient, element by element, is kept for a histogram: a list without an end."""
+    sizes: list[Tensor] = []
+
+    def backward(x: Tensor, g: Tensor, c: float) -> Tensor:
+        dx = gradient(x, g, c)
+        sizes.append(dx.detach().abs())
+        return dx
+
+    return Kernel(softcap, backward=backward)
+
+
+def _bits(x: Tensor) -> bytes:
+    values = x.detach().cpu().resolve_neg().reshape(-1).clone(memory_format=torch.contiguous_format)
+    return values.view(torch.uint8).numpy().tobytes()
+
+
+@wrong(bugs=(107, 68), must={"memory_growth"}, laws=_GROWTH)
+def results_kept_by_content(softcap: float) -> Kernel:
+    """Results are remembered by the bits of x, right ones, and never forgotten."""
+    known: dict[tuple[object, ...], Tensor] = {}
+
+    def forward(x: Tensor, c: float) -> Tensor:
+        key = (_bits(x), x.shape, x.dtype)
+        if key not in known:
+            known[key] = capped(x.detach(), c)
+        return known[key].clone()
+
+    return Kernel(softcap, forward)
+
+
+@good()
+def the_last_few_results(softcap: float) -> Any:
+    """The results of the last few inputs are remembered by their bits, as copies."""
+    known: dict[tuple[object, ...], Tensor] = {}
+
+    def forward(x: Tensor, c: float) -> Tensor:
+        key = (_bits(x), x.shape, x.dtype)
+        y = known[key] if key in known else capped(x.detach(), c)
+        known[key] = y
+        for oldest in list(known)[:-16]:
+            known.pop(oldest, None)
+        return y.clone()
+
+    return Kernel(softcap, forward).applied
