@@ -28,6 +28,7 @@ from strategies.caps import as_fp32, cap_text
 from strategies.layouts import LAYOUTS
 
 Cap = float | int
+Pickle = bytes | None
 Way = Callable[..., Tensor]
 
 _FEW = 4  # elements of a call that is made for what it leaves behind
@@ -182,12 +183,7 @@ def fresh_process(f: Map, args: Args, pick: Pick) -> Iterator[Claim]:  # noqa: A
 
 
 def results(
-    spec: str,
-    device: str,
-    pass_: str,
-    caps: tuple[Cap, ...],
-    given: list[Packed],
-    pickles: list[bytes | None],
+    spec: str, device: str, pass_: str, caps: tuple[Cap, ...], given: list[Packed], pickles: list[Pickle]
 ) -> list[tuple[Packed, Packed | None]]:
     """In the fresh process, which begins with a dtype of its own: the results at each cap, in the order given.
 
