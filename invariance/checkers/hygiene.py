@@ -22,6 +22,7 @@ from oracles.formats import cap_as_fp32
 # Hygiene too, in files of their own: what autograd may be asked, the process, and what must be refused.
 PARTS = (graphs, left_alone, refusals)
 
+_TWICE_ALIGNED = 64  # elements of two bytes: torch aligns to 64 bytes on a CPU
 _EMPTY_SHAPES = ((0,), (0, 3), (3, 0), (2, 0, 5), (1, 0, 1, 2))
 
 
@@ -141,20 +142,24 @@ def freed_memory(f: Map, args: Args, pick: Pick) -> Iterator[Claim]:  # noqa: AR
     args = each(args, plain)
     want = f(*args).clone()
     for label, poison in (("NaN", 0x7FFF), ("ordinary numbers", 0x3C3C)):  # in each of the three dtypes
-        _free((want, *args), poison)
+        between = _free((want, *args), poison)
         yield Claim(f"after {label} was freed", got=f(*args), want=want, of=args)
+        del between
 
 
-def _free(alike: Args, poison: int) -> None:
+def _free(alike: Args, poison: int) -> list[Tensor]:
     """Fill memory of the sizes that a call allocates, and give it back: allocators hand it out again first.
 
-    Several blocks of each size, since temporaries take theirs before the result does.
+    Several blocks of each size, since temporaries take theirs before the result does. Every second one is returned, to
+    be kept: free neighbours become one block, whose parts come later. glibc looks for an aligned block in one that is
+    larger by twice the alignment.
     """
     like = torch.empty(0, dtype=torch.int16, device=alike[0].device)
     counts = sorted({t.numel() * halves for t in alike for halves in (1, 2)})
-    blocks = [like.new_empty(count) for count in counts for _ in range(4)]
+    blocks = [like.new_empty(count + more) for count in counts for more in (0, _TWICE_ALIGNED) for _ in range(8)]
     for block in blocks:
         block.fill_(poison)
+    return blocks[::2]
 
 
 @checker(

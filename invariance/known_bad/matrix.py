@@ -13,7 +13,7 @@ from functools import partial
 from invariance.known_bad.entry import Entry
 from invariance.known_bad.here import reason_not_here
 from invariance.offered import ONE_A_VENDOR
-from invariance.plan import LEAST, Settings
+from invariance.plan import LEAST, Settings, laws
 from invariance.process import Child, Job
 from invariance.server import closed_down
 from invariance.session import Session
@@ -25,6 +25,10 @@ INTERPRETED = (
     "slicing", "inputs_unmodified", "guard_bands", "freed_memory", "empty_and_scalar", "autograd_gradients",
     "changed_in_place", "cap_used", "bad_caps", "far_offsets",
 )  # fmt: skip
+
+# The first trace of a process takes 1.5 s of a core, as long as all other laws together: wrong kernels meet the law only
+# where they name it, right ones always.
+SLOW = "traced"
 
 # Attempts on one failure: the report wants a small case, not the smallest one.
 SHRINKS = {"plan": 24, "interpreter": 12, "device": 24}
@@ -129,7 +133,7 @@ def _judge_calls(entry: Entry, seed: int) -> tuple[list[Failure], int]:
         device="cuda:0" if entry.tier == "device" else "cpu",
         profile=entry.profile or (LEAST if entry.tier == "interpreter" else "quick"),
         seed=seed,
-        laws=entry.laws or (INTERPRETED if entry.tier == "interpreter" else ()),
+        laws=_laws(entry),
     )
     session = Session(
         settings,
@@ -144,6 +148,16 @@ def _judge_calls(entry: Entry, seed: int) -> tuple[list[Failure], int]:
     report = session.run()
     failures = [_failure(verdict) for verdict in report.verdicts if verdict.status == FAIL]
     return failures, sum(verdict.elements for verdict in report.verdicts)
+
+
+def _laws(entry: Entry) -> tuple[str, ...]:
+    """The laws that an entry is judged by, by name; empty for all."""
+    if entry.laws or entry.tier == "interpreter":
+        return entry.laws or INTERPRETED
+    if not entry.wrong or entry.tier == "device" or SLOW in entry.must:
+        return ()
+    every = laws(Settings(dtypes=entry.dtypes, device="cpu"))
+    return tuple(law.id for law in every if law.id != SLOW and set(law.dtypes) & set(entry.dtypes))
 
 
 def _failure(verdict: Verdict) -> Failure:
