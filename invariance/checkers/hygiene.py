@@ -156,7 +156,9 @@ def _free(alike: Args, poison: int) -> list[Tensor]:
     """
     like = torch.empty(0, dtype=torch.int16, device=alike[0].device)
     counts = sorted({t.numel() * halves for t in alike for halves in (1, 2)})
-    blocks = [like.new_empty(count + more) for count in counts for more in (0, _TWICE_ALIGNED) for _ in range(8)]
+    blocks = [
+        like.new_empty(count + more) for count in counts for more in (0, _TWICE_ALIGNED) for _ in range(8)
+    ]
     for block in blocks:
         block.fill_(poison)
     return blocks[::2]

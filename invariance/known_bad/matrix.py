@@ -26,8 +26,8 @@ INTERPRETED = (
     "changed_in_place", "cap_used", "bad_caps", "far_offsets",
 )  # fmt: skip
 
-# The first trace of a process takes 1.5 s of a core, as long as all other laws together: wrong kernels meet the law only
-# where they name it, right ones always.
+# The first trace of a process takes 1.5 s of a core, as long as all other laws together: wrong kernels meet the law
+# only where they name it, right ones always.
 SLOW = "traced"
 
 # Attempts on one failure: the report wants a small case, not the smallest one.
