@@ -62,7 +62,12 @@ def check(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--no-explore", dest="explore", action="store_false", help="only the fixed plan, no Hypothesis on top"
     )
-    _seconds(parser, "--timeout", 60.0, "seconds a cell may take (default: 60)")
+    _seconds(
+        parser,
+        "--timeout",
+        60.0,
+        "seconds a cell may take (default: 60); importing the candidate twice that, from 30 to 120",
+    )
     _whole(parser, "--seed", "N", "of the plan's hash-drawn cases and of exploration (default: 0)", 0, 0)
     _whole(parser, "--jobs", "N", "child processes at a time (default: cores, one on a GPU)", 1)
     of_roundings = "once, or chain: the contract of an eager chain in the input dtype"

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import importlib
-import importlib.util
 import inspect
 import os
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from invariance.imports import NoSuchFile, hidden_by_the_suite, import_file, import_module, prefer_own
 from invariance.process import in_one_line
 from invariance.signatures import by_keyword, own_cap, positional, takes_the_cap_first
 
@@ -58,6 +57,7 @@ class Candidate:
     `factory(cap)` gives an operator, a callable from one tensor to one tensor. `convention` is how the
     author's object is called: "operator" (`target(softcap=c)(x)`), "function" (`target(x, c)`) or
     "instance" (`target(x)`, whose own cap is `fixed_cap`). `spec` and `device` load it again in another process.
+    `imported`: what importing it changed in the process, in words.
     """
 
     name: str
@@ -66,6 +66,7 @@ class Candidate:
     fixed_cap: float | None = None
     spec: str = ""
     device: str = "cpu"
+    imported: tuple[str, ...] = ()
 
     def map(self, cap: float | int, pass_: str) -> Map:
         """This candidate at `cap` in `pass_`; raises CandidateRaised when its constructor raises."""
@@ -160,7 +161,7 @@ def load(spec: str, device: str = "cpu") -> Candidate:
     """
     if spec.startswith(INTERPRETED):
         return _interpreted(spec, device)
-    path = SHORT_NAMES.get(spec) or _stable_names().get(spec) or spec
+    path = SHORT_NAMES.get(spec) or (spec if ":" in spec else _stable_names().get(spec, spec))
     source, _, attribute = path.partition(":")
     if not source or not attribute:
         raise CandidateNotLoadable(
@@ -200,7 +201,19 @@ def display_name(spec: str) -> str:
         return f"{Path(source).name}{colon}{attribute}"
 
 
+def told_apart(specs: tuple[str, ...]) -> None:
+    """Raise CandidateNotLoadable where two candidates have one name in the report, which would mix their cells."""
+    named: dict[str, str] = {}
+    for spec in specs:
+        if (other := named.setdefault(display_name(spec), spec)) != spec:
+            raise CandidateNotLoadable(
+                f"candidates {other!r} and {spec!r} are both called {display_name(spec)!r} in a report: "
+                "name them from a folder above both, or judge each alone"
+            )
+
+
 def _stable_names() -> dict[str, str]:
+    prefer_own()
     try:
         names = importlib.import_module("softcap.registry").STABLE_NAMES
     except ImportError:  # the suite also works beside a vendored operator
@@ -210,41 +223,15 @@ def _stable_names() -> dict[str, str]:
 
 def _import(source: str, spec: str) -> ModuleType:
     try:
-        return _import_file(Path(source)) if source.endswith(".py") else _import_module(source)
-    except CandidateNotLoadable:
-        raise
+        if spec in SHORT_NAMES:
+            prefer_own()
+            return importlib.import_module(source)
+        return import_file(Path(source)) if source.endswith(".py") else import_module(source)
+    except NoSuchFile as error:
+        raise CandidateNotLoadable(str(error)) from error
     except (Exception, SystemExit) as error:
-        raise CandidateNotLoadable(
-            f"candidate {spec!r}: importing {source} raised {type(error).__name__}: {error}"
-        ) from error
-
-
-def _import_module(name: str) -> ModuleType:
-    if os.getcwd() not in sys.path:  # as `python -m` does: a console script does not put it there
-        sys.path.insert(0, os.getcwd())
-    return importlib.import_module(name)
-
-
-def _import_file(path: Path) -> ModuleType:
-    if not path.is_file():
-        raise CandidateNotLoadable(f"candidate file {path} does not exist")
-    name = "softcap_candidate_" + "".join(c if c.isalnum() else "_" for c in str(path.resolve()))
-    if name in sys.modules:
-        return sys.modules[name]
-    folder = str(path.resolve().parent)
-    if folder not in sys.path:  # a candidate may import its neighbours
-        sys.path.append(folder)
-    specification = importlib.util.spec_from_file_location(name, path)
-    assert specification is not None
-    assert specification.loader is not None
-    module = importlib.util.module_from_spec(specification)
-    sys.modules[name] = module
-    try:
-        specification.loader.exec_module(module)
-    except BaseException:
-        del sys.modules[name]
-        raise
-    return module
+        what = f"candidate {spec!r}: importing {source} raised {type(error).__name__}: {error}"
+        raise CandidateNotLoadable(f"{what}{hidden_by_the_suite(source, error)}") from error
 
 
 def _attribute(owner: Any, dotted: str, spec: str) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import platform
 import subprocess
@@ -95,6 +96,15 @@ def memory(device: str) -> int:
     if device == "cpu":
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return int(torch.cuda.get_device_properties(device).total_memory)
+
+
+def too_large(shape: tuple[int, ...], device: str) -> str | None:
+    """Why tensors of a shape cannot be judged here; None where they may fit."""
+    needed, there = 8 * math.prod(shape), memory(device)
+    if needed <= there:
+        return None
+    sizes = f"{needed / 2**30:,.0f} GiB in FP64, and {device} has {there / 2**30:,.0f}"
+    return f"{'x'.join(map(str, shape))} is too large: the exact values take {sizes}"
 
 
 def _driver() -> str | None:

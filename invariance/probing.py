@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any
@@ -12,14 +14,16 @@ from invariance.plan import Settings
 from invariance.process import Child, Job
 from strategies.caps import cap_text
 
-PATIENCE_FOR_IMPORT, PATIENCE = 120.0, 60.0  # seconds: for importing it, and for four elements
+PATIENCE = 60.0  # seconds for four elements, unless a time limit is given
+LEAST_FOR_IMPORT, MOST_FOR_IMPORT = 30.0, 120.0  # seconds; between these twice what a cell may take
+SILENT, TOLD_EVERY = 5.0, 10.0  # seconds until an import that goes on is told, and between two such lines
 UNKNOWN: dict[str, Any] = {"differentiable": True, "fixed_cap": None, "convention": "unknown", "ran": None}
 
 
 @lru_cache(maxsize=16)
-def with_own_cap(spec: str, settings: Settings) -> Settings:
+def with_own_cap(spec: str, settings: Settings, timeout: float = PATIENCE) -> Settings:
     """The settings with a configured instance's own cap in place of those asked for; raises CandidateNotLoadable."""
-    found = probed(spec, settings.device, settings.caps, settings.dtypes, PATIENCE)
+    found = probed(spec, settings.device, settings.caps, settings.dtypes, timeout)
     return settings if found["fixed_cap"] is None else replace(settings, caps=(found["fixed_cap"],))
 
 
@@ -33,7 +37,7 @@ def probed(
     child = Child()
     common = {"spec": spec, "device": device}
     try:
-        load(child, spec, device)
+        load(child, spec, device, timeout)
         outcome = child.run(Job("invariance.run:probe", {**common, "caps": caps, "dtypes": dtypes}, timeout))
         code = [facts for target in _targets(spec) for facts in _code(child, common, target, timeout)]
     finally:
@@ -49,14 +53,34 @@ def probed(
     return {**outcome.value, "code": code}
 
 
-def load(child: Child, spec: str, device: str) -> float:
-    """Import a candidate in a child; the seconds that it took. Raises CandidateNotLoadable."""
-    outcome = child.run(Job("invariance.run:load_only", {"spec": spec, "device": device}, PATIENCE_FOR_IMPORT))
+def load(child: Child, spec: str, device: str, timeout: float) -> float:
+    """Import a candidate in a child; the seconds that it took. Raises CandidateNotLoadable.
+
+    timeout: seconds that a cell may take. An import has twice that, from 30 to 120 s, and is told while it goes on.
+    """
+    patience = min(max(2 * timeout, LEAST_FOR_IMPORT), MOST_FOR_IMPORT)
+    job = Job("invariance.run:load_only", {"spec": spec, "device": device}, patience)
+    outcome = child.run(job, _telling(spec, patience))
     if outcome.kind != "done":
-        raise CandidateNotLoadable(f"candidate {spec!r}: importing it failed: {outcome.reason}")
+        late = " (twice --timeout, from 30 to 120 s)" if outcome.kind == "timed out" else ""
+        raise CandidateNotLoadable(f"candidate {spec!r}: importing it failed: {outcome.reason}{late}")
     if outcome.value is not None:
         raise CandidateNotLoadable(outcome.value)
     return outcome.seconds
+
+
+def _telling(spec: str, patience: float) -> Callable[[float], None]:
+    """Tells on standard error now and then that an import goes on."""
+    due = SILENT
+
+    def waiting(seconds: float) -> None:
+        nonlocal due
+        if seconds >= due:
+            due += TOLD_EVERY
+            line = f"importing {spec}: {seconds:.0f} s so far, {patience:g} s at most"
+            print(f"softcap-verify: {line}", file=sys.stderr, flush=True)
+
+    return waiting
 
 
 def _targets(spec: str) -> tuple[str, ...]:

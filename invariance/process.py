@@ -14,7 +14,7 @@ import signal
 import sys
 import time
 import traceback
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from typing import Any
@@ -36,6 +36,12 @@ class Job:
     kwargs: dict[str, Any]
     timeout: float
     key: object = None
+
+    @property
+    def subject(self) -> str | None:
+        """The import path of the candidate that it loads, if any: no child loads a second one."""
+        spec = self.kwargs.get("spec") or getattr(self.kwargs.get("subject"), "spec", None)
+        return None if spec is None else str(spec)
 
 
 @dataclass(frozen=True)
@@ -153,10 +159,14 @@ class _Worker:
     job: Job | None = None
     started: float = 0.0
     announced: str | None = None
+    subject: str | None = None
 
     def start(self, job: Job) -> None:
+        if None not in (self.subject, job.subject) and self.subject != job.subject:
+            self.stop()  # what one candidate imports, patches or sets is not there for the next
         if self.process is None:
             self._spawn()
+        self.subject = job.subject or self.subject
         assert self.connection is not None
         self.job, self.announced, self.started = job, None, time.monotonic()
         with contextlib.suppress(BrokenPipeError):  # died between jobs: the wait below sees it
@@ -184,7 +194,7 @@ class _Worker:
             self.connection.close()
         self.process.join(10)
         code = self.process.exitcode
-        self.process = self.connection = None
+        self.process = self.connection = self.subject = None
         return _how(code)
 
 
@@ -200,16 +210,17 @@ def _how(code: int | None) -> str:
 
 
 class Child:
-    """One child for many jobs, for a caller that has one job at a time; started anew after a crash."""
+    """One child for many jobs of one candidate, for a caller that has one at a time; anew after a crash."""
 
     def __init__(self) -> None:
         self._worker = _Worker()
 
-    def run(self, job: Job) -> Outcome:
-        """Wait for the outcome of one job."""
+    def run(self, job: Job, waiting: Callable[[float], None] = lambda _: None) -> Outcome:
+        """Wait for the outcome of one job; `waiting` is told the seconds so far, several times a second."""
         interrupts.heed()
         self._worker.start(job)
         while True:
+            waiting(time.monotonic() - self._worker.started)
             for worker in _ready([self._worker]):
                 outcome = _collect(worker)
                 if outcome is not None:

@@ -81,7 +81,7 @@ def subjects(config: pytest.Config, settings: Settings) -> list[tuple[str, Setti
     given = config.getoption("--candidate")
     if given:
         try:
-            return [(given, with_own_cap(given, settings))]
+            return [(given, with_own_cap(given, settings, config.getoption("--softcap-timeout")))]
         except CandidateNotLoadable as error:
             raise pytest.UsageError(str(error)) from error
     if settings.device != "cpu":

@@ -11,8 +11,9 @@ from typing import Any
 import torch
 
 from invariance import process
-from invariance.candidate import Candidate, CandidateNotLoadable, CandidateRaised, Map, load
+from invariance.candidate import Candidate, CandidateNotLoadable, CandidateRaised, Map
 from invariance.checkers import Law, NotApplicable, load_laws
+from invariance.imported import loaded
 from invariance.judge import Judgement, Mismatch, judge
 from invariance.launched import kernels_launched
 from invariance.plan import Settings, cases
@@ -20,7 +21,7 @@ from invariance.report.model import Explored
 from invariance.sweep.api import sweep
 from invariance.sweep.document import as_json
 from invariance.tiers.faults import BUDGET, GaveUp
-from invariance.verdict import FAIL, NOT_APPLICABLE, PASS, RAISED, Cell, Verdict
+from invariance.verdict import FAIL, NOT_APPLICABLE, NOT_RUN, PASS, RAISED, Cell, Verdict
 from oracles.tolerances import load_contract
 from strategies.caps import cap_text
 from strategies.case import Case
@@ -31,6 +32,10 @@ from strategies.shrink import shrink
 
 ORDINARY_CAP = 30.0
 NOT_JUDGED = "not judged"  # how the reason begins where the interpreter gave up
+
+
+class NoMemory(NotApplicable):
+    """The suite's own tensors, or its exact values, do not fit in memory: nothing is known of the candidate."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +65,11 @@ class Trial:
             process.leave_a_lost_device(self.device)
             raised = Mismatch(RAISED, "instead of returning", got=str(error), want="a result")
             return Judgement(elements=1, mismatch=raised), None
-        except Exception as error:  # noqa: BLE001 - the suite's own fault, or met outside a call: never a pass
+        except Exception as error:  # the suite's own fault, or met outside a call: never a pass
+            if _of_memory(error):
+                raise NoMemory(
+                    f"no memory for a case of shape {'x'.join(map(str, case.shape))}: {process.in_one_line(error)}"
+                ) from error
             process.leave_a_lost_device(self.device)
             return Judgement(elements=1), f"the law itself raised {type(error).__name__}: {error}"
 
@@ -68,6 +77,12 @@ class Trial:
         """An empty verdict on a cell of this trial."""
         judgement = self.law.verdict(self.pass_)
         return Verdict(cell, judgement, status, device=self.device, rounding=self.rounding)
+
+
+def _of_memory(error: Exception) -> bool:
+    """Whether an allocation failed; on a CPU torch tells it by the words alone."""
+    words = ("can't allocate memory", "not enough memory")
+    return isinstance(error, (MemoryError, torch.OutOfMemoryError)) or any(w in str(error) for w in words)
 
 
 def arguments(f: Map, case: Case, device: str) -> tuple[torch.Tensor, ...]:
@@ -86,36 +101,29 @@ def judge_cell(spec: str, cell: Cell, settings: Settings, shrinks: int | None = 
     law = load_laws()[cell.law]
     if shrinks is not None:
         law = replace(law, shrinks=min(law.shrinks, shrinks))
-    trial = Trial(_loaded(spec, settings.device), law, cell.pass_, settings.device, settings.rounding)
+    trial = Trial(loaded(spec, settings.device), law, cell.pass_, settings.device, settings.rounding)
     total = trial.verdict(cell, PASS)
     outside: list[str] = []
+    unbuilt: list[str] = []
     BUDGET.renew()
     for case in cases(cell, settings):
         process.announce(case.dumps())
         try:
             found, reason = trial.judge(case)
         except NotApplicable as error:
-            outside.append(str(error))
+            (unbuilt if isinstance(error, NoMemory) else outside).append(str(error))
             continue
         total = _added(total, found)
         if found.mismatch is not None or reason is not None:
             return _explained(replace(total, status=FAIL), trial, case, found, reason)
+    if unbuilt:
+        return replace(total, status=NOT_RUN, reason=unbuilt[0])
     if total.cases == 0 and outside:
         return replace(total, status=NOT_APPLICABLE, reason=outside[-1])
     if total.elements == 0:
         return replace(total, status=FAIL, reason="compared nothing: the law yielded no claim on any case")
     given_up = [reason for reason in outside if reason.startswith(NOT_JUDGED)]
     return replace(total, reason=f"some cases {given_up[-1]}" if given_up else None)
-
-
-def _loaded(spec: str, device: str) -> Candidate:
-    key = (spec, device)
-    if key not in _CANDIDATES:
-        _CANDIDATES[key] = load(spec, device)
-    return _CANDIDATES[key]
-
-
-_CANDIDATES: dict[tuple[str, str], Candidate] = {}
 
 
 def _added(total: Verdict, found: Judgement) -> Verdict:
@@ -157,13 +165,14 @@ def judge_text(spec: str, law: str, pass_: str, case: str, device: str, rounding
     """One law on one written case: what a replay runs."""
     recipe = Case.loads(case)
     process.announce(case)
-    trial = Trial(_loaded(spec, device), load_laws()[law], pass_, device, rounding)
+    trial = Trial(loaded(spec, device), load_laws()[law], pass_, device, rounding)
     cell = Cell(trial.candidate.name, law, pass_, recipe.dtype, recipe.cap)
     BUDGET.renew()
     try:
         found, reason = trial.judge(recipe)
     except NotApplicable as error:
-        return replace(trial.verdict(cell, NOT_APPLICABLE), reason=str(error), case=case)
+        status = NOT_RUN if isinstance(error, NoMemory) else NOT_APPLICABLE
+        return replace(trial.verdict(cell, status), reason=str(error), case=case)
     failed = found.mismatch is not None or reason is not None or found.elements == 0
     total = _added(trial.verdict(cell, FAIL if failed else PASS), found)
     return replace(total, mismatch=found.mismatch, reason=reason, case=case)
@@ -174,7 +183,7 @@ def explore(
 ) -> Explored:
     """Hypothesis on one law and pass, over the dtypes and caps asked for."""
     known = load_laws()[law]
-    trial = Trial(_loaded(spec, settings.device), known, pass_, settings.device, settings.rounding)
+    trial = Trial(loaded(spec, settings.device), known, pass_, settings.device, settings.rounding)
     counted = {"examples": 0, "elements": 0}
 
     def check(case: Case) -> bool:
@@ -203,13 +212,13 @@ def explore(
 def certify(spec: str, cap: float | int, dtype: str, pass_: str, device: str) -> dict[str, Any]:
     """The certificate of a candidate's whole domain in one pass, as plain data."""
     process.announce(f"every {dtype} input, {pass_}, cap {cap_text(cap)}")
-    return dict(as_json(sweep(_loaded(spec, device), cap, dtype, pass_, device)))
+    return dict(as_json(sweep(loaded(spec, device), cap, dtype, pass_, device)))
 
 
 def load_only(spec: str, device: str) -> str | None:
     """Import a candidate; why it cannot be judged, or None."""
     try:
-        _loaded(spec, device)
+        loaded(spec, device)
     except CandidateNotLoadable as error:
         return str(error)
     return None
@@ -223,7 +232,7 @@ def probe(spec: str, device: str, caps: tuple[float | int, ...], dtypes: tuple[s
 
     A gradient is decided here, once, on four elements; a graph lost later is a failure.
     """
-    candidate = _loaded(spec, device)
+    candidate = loaded(spec, device)
     refusals = [(cap, _refusal(candidate, cap)) for cap in (*caps, ORDINARY_CAP)]
     cap = candidate.fixed_cap or next((cap for cap, reason in refusals if reason is None), None)
     known = {"convention": candidate.convention, "fixed_cap": candidate.fixed_cap}
@@ -272,7 +281,7 @@ def _of_an_operator(candidate: Candidate, cap: float | int) -> dict[str, Any]:
 def code(spec: str, device: str, target: str) -> list[dict[str, Any]]:
     """What the kernels of a candidate in the interpreter are compiled to: information, no verdict."""
     code_of = process.resolve("invariance.tiers.strangers:code_of")
-    known: list[dict[str, Any]] = code_of(_loaded(spec, device).factory, target)
+    known: list[dict[str, Any]] = code_of(loaded(spec, device).factory, target)
     return known
 
 

@@ -9,7 +9,7 @@ from itertools import product
 from typing import Any
 
 from invariance import environment
-from invariance.candidate import display_name
+from invariance.candidate import display_name, told_apart
 from invariance.checkers import LAWS, load_laws
 from invariance.lost import ATTEMPTS, explain_lost
 from invariance.offered import DEFAULT_CAPS, DTYPES
@@ -74,6 +74,7 @@ class Session:
     def start(self) -> list[Job]:
         """Probe every candidate and lay out its cells; raises CandidateNotLoadable."""
         load_laws()
+        told_apart(self.candidates)
         asked = self.settings
         for spec in self.candidates:
             self.probes[spec] = probed(spec, asked.device, asked.caps, asked.dtypes, self.timeout)

@@ -86,7 +86,7 @@ def law_tests(
     Raises CandidateNotLoadable, NoSuchDevice, and ValueError for what does not exist or has nothing to judge.
     """
     asked = Settings(tuple(softcap), tuple(dtype), resolve_device(device), profile, seed, tuple(law))
-    settings = with_own_cap(candidate, asked)
+    settings = with_own_cap(candidate, asked, timeout)
     planned = cells(display_name(candidate), settings)
     if not planned:
         raise ValueError(f"nothing to judge: {asked}")

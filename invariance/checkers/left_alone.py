@@ -1,4 +1,4 @@
-"""What a call must leave as it found it in the process: modes, settings and random numbers."""
+"""What a call, and an import, must leave as it found it in the process: modes, settings and random numbers."""
 
 from __future__ import annotations
 
@@ -27,6 +27,8 @@ Found = dict[str, Any]
 )
 def process_left_alone(f: Map, args: Args, pick: Pick) -> Iterator[Claim]:  # noqa: ARG001 - nothing to choose
     """A call leaves the process as it was: modes, dtypes, random numbers, threads, warnings, environment, signals."""
+    if changed := f.candidate.imported:
+        yield Claim("what importing the candidate changed", got="; ".join(changed[:5]), want="nothing")
     settings = settings_of(args[0].device)
     for number, state in enumerate(("usual settings", "other settings")):
         with _restored(settings):

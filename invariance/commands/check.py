@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import math
 import os
 import sys
 
 from invariance.candidate import CandidateNotLoadable
-from invariance.environment import NoSuchDevice, memory, resolve_device
+from invariance.environment import NoSuchDevice, resolve_device, too_large
 from invariance.offered import DEFAULT_CAPS, DTYPES
 from invariance.plan import Settings, laws, takes_any_shape
 from invariance.report.text import render
@@ -82,7 +81,5 @@ def _see_that_it_can_be_judged(shape: tuple[int, ...], settings: Settings) -> No
         raise UsageError(
             f"--batch, --seq, --vocab: none of the laws asked for takes a shape, so {text} is not judged"
         )
-    needed, there = 8 * math.prod(shape), memory(settings.device)
-    if needed > there:
-        sizes = f"{needed / 2**30:,.0f} GiB in FP64, and {settings.device} has {there / 2**30:,.0f}"
-        raise UsageError(f"--batch, --seq, --vocab: {text} is too large: the exact values take {sizes}")
+    if (reason := too_large(shape, settings.device)) is not None:
+        raise UsageError(f"--batch, --seq, --vocab: {reason}")

@@ -3,13 +3,25 @@
 from __future__ import annotations
 
 import argparse
+from contextlib import closing
 from pathlib import Path
 
+import torch
+from torch import Tensor
+
 from invariance.environment import NoSuchDevice, resolve_device
-from invariance.process import Job, run_job
+from invariance.process import Child, Job
 from invariance.sweep import document
 from invariance.sweep.certificate import Certificate
-from invariance.sweep.comparison import DIFFERENT, NOT_COMPARABLE, Comparison, Difference, compare
+from invariance.sweep.comparison import (
+    DIFFERENT,
+    NOT_COMPARABLE,
+    Comparison,
+    Difference,
+    Results,
+    compare,
+    differences,
+)
 from invariance.sweep.domain import decode
 from invariance.usage import UsageError
 from strategies.dtypes import TORCH
@@ -54,16 +66,39 @@ def _first_inputs(
     specs = tuple(options.candidate or (a.key.candidate, b.key.candidate))
     if specs[0] == specs[1] and not options.candidate:
         return "  both certificates are of the same candidate: with one version at hand no input can be named"
-    kwargs = {"specs": specs, "device": device, "cap": a.key.cap, "dtype": a.key.dtype, "pass_": a.key.pass_}
-    kwargs |= {"out_dtype": a.key.out_dtype}
-    outcome = run_job(
-        Job("invariance.sweep.work:first_differences", {**kwargs, "ranges": found.ranges}, options.timeout)
-    )
-    if outcome.kind != "done":
-        return f"  no input named: {' and '.join(specs)} could not both be run here ({outcome.reason})"
-    if not outcome.value:
+    try:
+        with closing(Child()) as one, closing(Child()) as other:  # neither sees what the other imports
+            sides = [
+                _results(child, spec, a, options, device)
+                for child, spec in zip((one, other), specs, strict=True)
+            ]
+            named = differences(sides[0], sides[1], found.ranges, a.sign)
+    except _NotRun as error:
+        return f"  no input named: {' and '.join(specs)} could not both be run here ({error})"
+    if not named:
         return f"  {' and '.join(specs)}, run here on {device}, agree in those ranges"
-    return "\n".join(_line(difference, a) for difference in outcome.value)
+    return "\n".join(_line(difference, a) for difference in named)
+
+
+class _NotRun(Exception):
+    """A candidate could not be run here; why."""
+
+
+def _results(
+    child: Child, spec: str, certificate: Certificate, options: argparse.Namespace, device: str
+) -> Results:
+    """The results of one candidate, run in a child."""
+    key = certificate.key
+    asked = {"spec": spec, "device": device, "cap": key.cap, "dtype": key.dtype, "pass_": key.pass_}
+
+    def results(lo: int, hi: int) -> Tensor:
+        kwargs = {**asked, "out_dtype": key.out_dtype, "lo": lo, "hi": hi}
+        outcome = child.run(Job("invariance.sweep.work:results", kwargs, options.timeout))
+        if outcome.kind != "done":
+            raise _NotRun(outcome.reason)
+        return torch.from_numpy(outcome.value).view(TORCH[key.out_dtype])
+
+    return results
 
 
 def _line(found: Difference, certificate: Certificate) -> str:

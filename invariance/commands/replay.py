@@ -12,7 +12,7 @@ from typing import Any
 
 from invariance.candidate import PASSES, CandidateNotLoadable, display_name
 from invariance.checkers import load_laws
-from invariance.environment import NoSuchDevice, resolve_device
+from invariance.environment import NoSuchDevice, resolve_device, too_large
 from invariance.fuzz import corpus
 from invariance.fuzz.asked import Asked
 from invariance.fuzz.finding import NOT_SEEN, Finding
@@ -21,7 +21,7 @@ from invariance.judge import Mismatch
 from invariance.probing import load
 from invariance.process import Child, Job, Outcome
 from invariance.usage import UsageError
-from invariance.verdict import FAIL, PASS, Cell, Verdict
+from invariance.verdict import FAIL, NOT_RUN, PASS, Cell, Verdict
 from strategies.case import Case
 
 _KEYS = ("candidate", "law", "pass", "case")
@@ -113,11 +113,13 @@ def _replay(recipe: dict[str, Any], options: argparse.Namespace) -> Finding:
         device = resolve_device(recipe.get("device", "cpu"))
     except NoSuchDevice as error:
         raise UsageError(str(error)) from error
+    if (reason := too_large(Case.loads(json.dumps(recipe["case"])).shape, device)) is not None:
+        raise UsageError(f"not judged: the shape {reason}")
     spec = options.candidate or recipe["candidate"]
     timeout = options.timeout or recipe.get("timeout", PATIENCE)
     child = Child()
     try:
-        load(child, spec, device)
+        load(child, spec, device, timeout)
         outcome = child.run(_job(recipe, spec, device, timeout))
     except CandidateNotLoadable as error:
         raise UsageError(str(error)) from error
@@ -153,6 +155,8 @@ def _finding(recipe: dict[str, Any], spec: str, device: str, outcome: Outcome) -
     history = tuple(Asked.of_record(record) for record in recipe.get("history", []))
     if outcome.kind == "done":
         verdict = outcome.value[0] if corpus.is_line(recipe) else outcome.value
+        if verdict.status == NOT_RUN:
+            raise UsageError(f"not judged: {verdict.reason}")
         kind = RAISED if verdict.raised and corpus.is_line(recipe) else WRONG
         return Finding(verdict, asked, history, kind=kind, attempts=recipe.get("attempts", 1))
     reason = outcome.reason or "failed"

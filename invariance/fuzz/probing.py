@@ -36,7 +36,7 @@ def known_of(subject: Subject, timeout: float) -> Known:
     """
     common, child, known = {"spec": subject.spec, "device": subject.device}, Child(), Known()
     try:
-        known.loading = load(child, subject.spec, subject.device)
+        known.loading = load(child, subject.spec, subject.device, timeout)
         patience = timeout + 2 * known.loading
         kwargs = {**common, "caps": (ORDINARY_CAP,), "dtypes": subject.dtypes}
         probed = child.run(Job("invariance.run:probe", kwargs, patience))

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+
+from torch import Tensor
 
 from invariance.sweep.certificate import Certificate, joined
 from invariance.sweep.domain import RANGE
-from invariance.sweep.torch_engine import TorchEngine, bits_of
+from invariance.sweep.torch_engine import bits_of
 from strategies.caps import cap_text
 
 SAME, DIFFERENT, NOT_COMPARABLE = 0, 1, 2
@@ -52,29 +54,32 @@ def compare(a: Certificate, b: Certificate) -> Comparison:
     return Comparison(DIFFERENT, f"{len(wrong)} of {len(indices)} fingerprints differ", ranges)
 
 
+Results = Callable[[int, int], Tensor]
+"""The results of magnitudes lo to hi - 1 in two rows, of x and of -x."""
+
+
 def differences(
-    a: TorchEngine, b: TorchEngine, ranges: tuple[tuple[int, int], ...], limit: int = EXAMPLES
+    a: Results, b: Results, ranges: tuple[tuple[int, int], ...], sign: int, limit: int = EXAMPLES
 ) -> list[Difference]:
-    """The first inputs, by magnitude, at which two subjects of one domain give other bits; NaN equals NaN."""
+    """The first inputs, by magnitude, at which two functions of one domain give other bits; NaN equals NaN."""
     found: list[Difference] = []
     for lo, hi in ranges:
-        for start in range(lo, hi, a.block):
-            found += _block_differences(a, b, start)
+        for start in range(lo, hi, RANGE):
+            stop = min(start + RANGE, hi)
+            found += _between(a(start, stop), b(start, stop), start, sign)
             if len(found) >= limit:
                 return found[:limit]
     return found
 
 
-def _block_differences(a: TorchEngine, b: TorchEngine, start: int) -> Iterator[Difference]:
-    y = a.results(start)[1].clone()  # b may write into the same output buffer
-    other = b.results(start)[1]
+def _between(y: Tensor, other: Tensor, start: int, sign: int) -> Iterator[Difference]:
     wrong = (bits_of(y) != bits_of(other)) & ~(y.isnan() & other.isnan())
     mask = (1 << (8 * y.element_size())) - 1
     for column in wrong.any(0).nonzero().flatten()[:EXAMPLES].tolist():
         for row in (0, 1):
             if bool(wrong[row, column]):
                 got = [int(bits_of(t)[row, column]) & mask for t in (y, other)]
-                yield Difference(start + column | row * a.domain.sign, *got)
+                yield Difference(start + column | row * sign, *got)
 
 
 def _spans(certificate: Certificate) -> str:

@@ -11,17 +11,18 @@ import sysconfig
 from collections.abc import Iterator
 from importlib import metadata
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import torch
 
 from invariance import process
 from invariance.candidate import INTERPRETED, SHORT_NAMES, Candidate, CandidateRaised, load
 from invariance.sweep.api import magnitudes
 from invariance.sweep.certificate import Certificate
-from invariance.sweep.comparison import Difference, differences
 from invariance.sweep.domain import RANGE
 from invariance.sweep.subject import subject
-from invariance.sweep.torch_engine import TorchEngine
+from invariance.sweep.torch_engine import TorchEngine, bits_of
 from oracles.tolerances import load_contract
 from strategies.dtypes import TORCH, name
 
@@ -40,24 +41,18 @@ def piece(spec: str, device: str, cap: float | int, dtype: str, pass_: str, lo: 
     return magnitudes(_loaded(spec, device), cap, dtype, pass_, device, lo, hi, announce=announce)
 
 
-def first_differences(
-    specs: tuple[str, str],
-    device: str,
-    cap: float | int,
-    dtype: str,
-    pass_: str,
-    out_dtype: str,
-    ranges: tuple[tuple[int, int], ...],
-) -> list[Difference]:
-    """The first inputs at which two candidates, run here, differ; CandidateRaised for another output dtype."""
-    a, b = (
-        TorchEngine(subject(_loaded(spec, device), cap, dtype, pass_, device), load_contract())
-        for spec in specs
-    )
-    for spec, engine in zip(specs, (a, b), strict=True):
-        if (found := name(engine.subject.out_dtype)) != out_dtype:
-            raise CandidateRaised(f"{spec} returned {found} here, and {out_dtype} where it was certified")
-    return differences(a, b, ranges)
+def results(
+    spec: str, device: str, cap: float | int, dtype: str, pass_: str, out_dtype: str, lo: int, hi: int
+) -> np.ndarray[Any, Any]:
+    """The bits of the results of magnitudes lo to hi - 1, whole blocks, in two rows: of x and of -x.
+
+    Raises CandidateRaised where another output dtype comes out than `out_dtype`.
+    """
+    engine = TorchEngine(subject(_loaded(spec, device), cap, dtype, pass_, device), load_contract())
+    if (found := name(engine.subject.out_dtype)) != out_dtype:
+        raise CandidateRaised(f"{spec} returned {found} here, and {out_dtype} where it was certified")
+    blocks = [bits_of(engine.results(start)[1]).cpu().clone() for start in range(lo, hi, engine.block)]
+    return torch.cat(blocks, 1).numpy()
 
 
 def source(spec: str, device: str, caps: tuple[float | int, ...] = (), dtypes: tuple[str, ...] = ()) -> str:

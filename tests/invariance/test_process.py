@@ -77,6 +77,21 @@ def test_one_child_serves_many_jobs_and_is_replaced_after_a_crash():
     child.close()
 
 
+def told(spec):
+    """A job of a candidate: its process."""
+    return os.getpid()
+
+
+def test_no_child_serves_two_candidates(target):
+    jobs = [Job(target("told"), {"spec": spec}, 20, key=spec) for spec in ("a", "a", "b", "a")]
+    pids = [outcome.value for outcome in run_jobs(jobs, workers=1)]
+    assert pids[0] == pids[1]
+    assert len(set(pids)) == 3
+    child = Child()
+    assert len({child.run(job).value for job in jobs}) == 3
+    child.close()
+
+
 def test_a_candidates_prints_stay_out_of_standard_output(target, capfd):
     assert run_job(Job(target("printing"), {}, 20)).value == "quiet"
     assert capfd.readouterr().out == ""

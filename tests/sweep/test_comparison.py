@@ -7,8 +7,9 @@ from dataclasses import replace
 import torch
 
 from invariance.sweep.certificate import Certificate
-from invariance.sweep.comparison import DIFFERENT, NOT_COMPARABLE, SAME, compare, differences
+from invariance.sweep.comparison import DIFFERENT, NOT_COMPARABLE, SAME, Results, compare, differences
 from invariance.sweep.domain import RANGE, encode
+from invariance.sweep.torch_engine import TorchEngine
 from tests.sweep.subjects import BLOCK, Native, Reciprocal, engine, planted, swept
 
 LO = encode(3.0, torch.float32) // BLOCK * BLOCK
@@ -16,6 +17,11 @@ LO = encode(3.0, torch.float32) // BLOCK * BLOCK
 
 def part(candidate: object, lo: int = LO, hi: int = LO + BLOCK) -> Certificate:
     return swept(candidate, 30.0, "fp32", "forward", lo, hi)  # type: ignore[arg-type]  # a class or a Candidate
+
+
+def results(engine: TorchEngine) -> Results:
+    """A function of (lo, hi) that the engine calls as one block."""
+    return lambda lo, _: engine.results(lo)[1]
 
 
 def test_the_same_function_twice_is_the_same() -> None:
@@ -41,7 +47,8 @@ def test_native_and_its_reciprocal_variant_differ_only_where_they_differ() -> No
 
 def test_the_first_inputs_are_named() -> None:
     a, b = engine(Native, 30.0, "fp32", "forward"), engine(Reciprocal, 30.0, "fp32", "forward")
-    found = differences(a, b, ((LO, LO + BLOCK),), limit=3)
+    sign = a.domain.sign
+    found = differences(results(a), results(b), ((LO, LO + BLOCK),), sign, limit=3)
     assert len(found) == 3
     x = (
         torch.tensor([difference.pattern for difference in found], dtype=torch.int64)
@@ -49,29 +56,7 @@ def test_the_first_inputs_are_named() -> None:
         .view(torch.float32)
     )
     assert bool((Native(30.0)(x) != Reciprocal(30.0)(x)).all())
-    assert differences(a, a, ((LO, LO + BLOCK),)) == []
-
-
-def test_results_in_one_buffer_are_told_apart() -> None:
-    """Both candidates write into the same output."""
-    shared = torch.empty(2 * BLOCK)
-    engines = [engine(into(shared, kind), 30.0, "fp32", "forward") for kind in (Native, Reciprocal)]
-    expected = differences(
-        *(engine(kind, 30.0, "fp32", "forward") for kind in (Native, Reciprocal)), ((LO, LO + BLOCK),)
-    )
-    assert len(expected) == 5
-    assert differences(*engines, ((LO, LO + BLOCK),)) == expected
-
-
-def into(shared: torch.Tensor, kind: type[Native]) -> type[Native]:
-    """The same function, whose results lie in `shared`."""
-
-    class Into(kind):  # type: ignore[misc, valid-type]
-        def __call__(self, x: torch.Tensor) -> torch.Tensor:
-            y = super().__call__(x)
-            return shared.copy_(y.detach()) if x.shape == shared.shape else y
-
-    return Into
+    assert differences(results(a), results(a), ((LO, LO + BLOCK),), sign) == []
 
 
 def test_a_fingerprint_that_only_one_has_is_a_difference() -> None:
