@@ -111,23 +111,27 @@ def read_folder(flag: str, text: str) -> Path:
 
 
 def possible(folder: Path | None, flag: str = "--report") -> None:
-    """See that a folder can be one, and make nothing yet."""
+    """See that a folder can be one and takes a file, by making it; what was not there before is gone afterwards.
+
+    Permissions alone do not tell: root has them all, and /proc takes no folder.
+    """
     if folder is None:
         return
-    if folder.exists() and not folder.is_dir():
-        raise UsageError(f"{flag} {folder} is a file, not a folder")
-    there = next(path for path in (folder, *folder.absolute().parents) if path.exists())
-    if not there.is_dir():
-        raise UsageError(f"{flag} {folder}: {there} is a file, not a folder")
-    if not os.access(there, os.W_OK | os.X_OK):
-        raise UsageError(f"{flag} {folder}: {there} takes no file: Permission denied")
+    whole = folder.absolute()
+    missing = [path for path in (whole, *whole.parents) if not os.path.exists(path)]
+    try:
+        writable(folder, flag)
+    finally:
+        for path in missing:
+            with contextlib.suppress(OSError):
+                path.rmdir()
 
 
 def writable(folder: Path | None, flag: str = "--report") -> None:
     """Make the folder of a report before anything is judged, and see that it takes a file."""
     if folder is None:
         return
-    if folder.exists() and not folder.is_dir():
+    if os.path.exists(folder) and not os.path.isdir(folder):
         raise UsageError(f"{flag} {folder} is a file, not a folder")
     try:
         folder.mkdir(parents=True, exist_ok=True)

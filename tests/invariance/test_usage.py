@@ -37,3 +37,16 @@ def test_what_cannot_be_written_is_printed_nevertheless(capsys: pytest.CaptureFi
     with pytest.raises(usage.UsageError, match="--report there: No space left on device"):
         usage.deliver("pass: everything\n", Path("there"), full)
     assert capsys.readouterr().out == "pass: everything\n"
+
+
+@pytest.mark.skipif(not Path("/proc/self").exists(), reason="no /proc here")
+def test_a_folder_that_cannot_be_made_is_refused_though_permissions_allow_it() -> None:
+    with pytest.raises(usage.UsageError, match="--report /proc/x/y: "):
+        usage.possible(Path("/proc/x/y"))
+
+
+def test_a_folder_that_can_be_made_is_not_there_afterwards(tmp_path: Path) -> None:
+    usage.possible(tmp_path / "a" / "b")
+    assert list(tmp_path.iterdir()) == []
+    usage.possible(tmp_path)
+    assert tmp_path.is_dir()
