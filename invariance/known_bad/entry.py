@@ -45,7 +45,7 @@ class Entry:
     must and may: laws that have to fail, and that may. caps, dtypes: the plan it is judged on. laws: the plan
     cut to these laws, for a fault that costs seconds a cell or whose other failures tell nothing; empty for all.
     profile: of the plan, the tier's own unless given. elements: how many a shrunk case of a law in `must` may have.
-    timeout: seconds a cell.
+    timeout: seconds a cell. spec: the factory itself unless given, for a fault of a module that only its judges import.
     """
 
     name: str
@@ -104,8 +104,8 @@ def _registering(**fields: Any) -> Callable[[Factory], Factory]:
         states = (factory.__doc__ or "").strip()
         if not states:
             raise ValueError(f"kernel {name!r} does not say what it does: give it a docstring")
-        spec = f"{factory.__module__}:{name}"
-        CATALOGUE[name] = Entry(name=name, spec=spec, states=states.splitlines()[0], **fields)
+        told = {"spec": f"{factory.__module__}:{name}", **fields}
+        CATALOGUE[name] = Entry(name=name, states=states.splitlines()[0], **told)
         return factory
 
     return register

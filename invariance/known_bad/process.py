@@ -89,6 +89,17 @@ def consumes_rng(softcap: float) -> Kernel:
     return Kernel(softcap, forward)
 
 
+@wrong(
+    bugs=(90,),
+    must={"process_left_alone"},
+    laws=("process_left_alone",),
+    spec="invariance.known_bad.at_import:seeded",
+)
+def seeds_at_import(softcap: float) -> Kernel:
+    """Importing it seeds torch's generator: the caller's random numbers begin anew."""
+    return Kernel(softcap)
+
+
 @wrong(bugs=(90,), must={"process_left_alone"})
 def consumes_numpy_rng(softcap: float) -> Kernel:
     """Every call draws from NumPy's global generator, which data loaders shuffle with."""
