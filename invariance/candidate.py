@@ -58,6 +58,7 @@ class Candidate:
     author's object is called: "operator" (`target(softcap=c)(x)`), "function" (`target(x, c)`) or
     "instance" (`target(x)`, whose own cap is `fixed_cap`). `spec` and `device` load it again in another process.
     `imported`: what importing it changed in the process, in words.
+    `mode` is what `invariance.serving` puts it in.
     """
 
     name: str
@@ -67,6 +68,7 @@ class Candidate:
     spec: str = ""
     device: str = "cpu"
     imported: tuple[str, ...] = ()
+    mode: str = ""
 
     def map(self, cap: float | int, pass_: str) -> Map:
         """This candidate at `cap` in `pass_`; raises CandidateRaised when its constructor raises."""
@@ -78,7 +80,7 @@ class Map:
     """A candidate at one cap and in one pass: a pure function of tensors.
 
     forward and inference: `f(x) -> y`. backward: `f(x, grad_y) -> grad_x`. `forward` runs with autograd
-    recording, `inference` under `torch.no_grad()`; results are detached.
+    recording, `inference` under `torch.no_grad()`, or in the mode of the candidate; results are detached.
     """
 
     candidate: Candidate
@@ -100,7 +102,7 @@ class Map:
     def of_object(self, x: Tensor, grad_y: Tensor | None = None) -> Tensor:
         """The map of this very tensor object: a leaf, which requires grad unless the pass is inference."""
         if self.pass_ == "inference":
-            with torch.no_grad():
+            with torch.inference_mode() if self.candidate.mode == "inference_mode" else torch.no_grad():
                 return _tensor(_calling(self.op, x))
         y = self.recorded(x)
         if self.pass_ == "forward":

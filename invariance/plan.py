@@ -162,6 +162,8 @@ class _Frame:
         values: str = "mixed",
         **knobs: str,
     ) -> Case:
+        if mode := self.modes[(self.seed(0) + number) % len(self.modes)]:  # another one first in every cell
+            knobs["mode"] = mode
         return Case(
             shape,
             self.cell.dtype,
@@ -178,6 +180,11 @@ class _Frame:
         if self.at_a_later_cap:
             return tuple(shape for shape in every if prod(shape) < LARGE)
         return every
+
+    @property
+    def modes(self) -> tuple[str, ...]:
+        """What the cases of the cell take turns in."""
+        return LAWS[self.cell.law].modes(self.cell.pass_)
 
     @property
     def at_a_later_cap(self) -> bool:
@@ -243,8 +250,9 @@ def small(frame: _Frame) -> Iterator[Case]:
 
 
 def one(frame: _Frame) -> Iterator[Case]:
-    """Four ordinary elements: for laws about refusals and types."""
-    yield frame.case((4,), number=0, values="transition")
+    """Four ordinary elements, in either mode of an inference: for laws about refusals and types."""
+    for number in range(len(frame.modes) if frame.cell.pass_ == "inference" else 1):
+        yield frame.case((4,), number=number, values="transition")
 
 
 def telling_caps(frame: _Frame) -> Iterator[Case]:

@@ -18,6 +18,7 @@ from invariance.judge import Judgement, Mismatch, judge
 from invariance.launched import kernels_launched
 from invariance.plan import Settings, cases
 from invariance.report.model import Explored
+from invariance.serving import serving
 from invariance.sweep.api import sweep
 from invariance.sweep.document import as_json
 from invariance.tiers.faults import BUDGET, GaveUp
@@ -51,10 +52,10 @@ class Trial:
     def judge(self, case: Case) -> tuple[Judgement, str | None]:
         """What the law says on one case, and what was raised, if anything; raises NotApplicable."""
         try:
-            f = self.candidate.map(case.cap, self.pass_)
-            args = arguments(f, case, self.device)
-            with warnings.catch_warnings():
+            with serving(self.candidate, self.pass_, case.mode) as candidate, warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # a candidate's warnings are not evidence
+                f = candidate.map(case.cap, self.pass_)
+                args = arguments(f, case, self.device)
                 claims = self.law.check(f, args, case.pick)
                 return judge(claims, load_contract().bitwise(self.law.id), self.rounding), None
         except NotApplicable:
@@ -197,7 +198,8 @@ def explore(
         return found.mismatch is None and reason is None
 
     dtypes = [dtype for dtype in settings.dtypes if dtype in known.dtypes]
-    drawn = [explored_cases(dtype=dtype, cap=cap, max_elements=4096) for dtype in dtypes for cap in caps]
+    modes = known.modes(pass_)
+    drawn = [explored_cases(dtype=d, cap=cap, max_elements=4096, modes=modes) for d in dtypes for cap in caps]
     strategy = reduce(or_, drawn)
     BUDGET.renew()
     failing = search(check, strategy, examples=examples, seed=settings.seed)

@@ -16,13 +16,17 @@ from strategies.draws import Draw
 from strategies.layouts import LAYOUTS, place
 from strategies.words import scalar
 
-__all__ = ["Case", "Knob"]
+__all__ = ["MODES", "Case", "Knob"]
 
 Knob = int | str | tuple[int, ...]
+
+# How an operator is served: a module in `eval()`; that, and everything in `torch.inference_mode()`.
+MODES: Final = ("eval", "inference_mode")
 
 _CHOICES: Final[dict[str, tuple[str, ...]]] = {
     "grad_values": (*upstream.UPSTREAM, "hashed"),
     "grad_layout": tuple(LAYOUTS),
+    "mode": MODES,
 }
 
 
@@ -32,7 +36,8 @@ class Case:
 
     `values` is a name in VALUES, or the literal bit patterns of all elements in logical order. `knobs` are
     further decisions, sorted by name: "grad_values" (in UPSTREAM, or "hashed": by the bits of x),
-    "grad_layout" (in LAYOUTS), "grad_bits" (literal FP32 patterns in logical order), or what a checker picks.
+    "grad_layout" (in LAYOUTS), "grad_bits" (literal FP32 patterns in logical order), "mode" (in MODES; without it an
+    operator is as built), or what a checker picks.
     """
 
     shape: tuple[int, ...]
@@ -54,6 +59,11 @@ class Case:
     def numel(self) -> int:
         """The number of elements."""
         return math.prod(self.shape)
+
+    @property
+    def mode(self) -> str:
+        """How the operator is served, one of MODES; empty where it is as built."""
+        return str(self.knob("mode", ""))
 
     def x(self, device: torch.device | str = "cpu") -> Tensor:
         """The input tensor, in its layout, on the device."""

@@ -146,10 +146,12 @@ def cases(
     max_elements: int = 2048,
     finite: bool = False,
     gradients: bool = True,
+    modes: tuple[str, ...] = ("",),
 ) -> st.SearchStrategy[Case]:
     """Cases: shape, dtype, cap, layout, values, seed, and with `gradients` knobs of the upstream gradient.
 
     What is given is not drawn. `finite` leaves NaN and inf out of x; grad_y is always in the judged domain.
+    modes: what the operator may be served in, "" for as built.
     InvalidArgument for limits that no shape can meet, ValueError for a dtype or cap that no case can have.
     """
     Case((), dtype or "fp32", 30 if cap is None else cap)
@@ -159,6 +161,7 @@ def cases(
         caps() if cap is None else st.just(cap),
         finite,
         gradients,
+        st.sampled_from(modes),
     )
 
 
@@ -170,6 +173,7 @@ def _cases(
     cap_of: st.SearchStrategy[Cap],
     finite: bool,
     gradients: bool,
+    mode_of: st.SearchStrategy[str],
 ) -> Case:
     """One recipe; what every case has is asked for in the same order, so that one part shrinks without the others."""
     shape, dtype = draw(shape_of), draw(dtype_of)
@@ -178,6 +182,8 @@ def _cases(
     if gradients:
         drawn = {"grad_values": draw(upstreams()), "grad_layout": draw(placed)}
         knobs.update({name: knob for name, knob in drawn.items() if knob not in ("signed", "contiguous")})
+    if mode := draw(mode_of):
+        knobs["mode"] = mode
     # Asked for every shape, also where it means nothing: a shape must be able to shrink past the limit.
     spelled = draw(st.booleans()) and prod(shape) <= _LITERAL_ELEMENTS
     named: st.SearchStrategy[Any] = values(finite=finite)

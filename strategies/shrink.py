@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import torch
 
-from strategies.case import Case, Knob
+from strategies.case import MODES, Case, Knob
 from strategies.dtypes import FORMATS, TORCH, ordinal, to_bits
 from strategies.layouts import LAYOUTS
 from strategies.shapes import Shape
@@ -84,6 +84,8 @@ def _plain(search: _Search) -> None:
     """No knobs, a contiguous layout (or the plainest that fails), seed 0."""
     for name, _ in search.best.knobs:
         search.attempt(knobs=_knobs(search.best, **{name: None}))
+    if search.best.mode:
+        search.attempt(knobs=_knobs(search.best, mode=MODES[0]))
     _any_of(search, "layout", tuple(LAYOUTS))
     grad_layout = search.best.knob("grad_layout", "contiguous")
     for name in LAYOUTS:

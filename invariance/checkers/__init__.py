@@ -46,7 +46,7 @@ class Law:
     given the calling convention, why the candidate is outside the law, or None. device: judged on an accelerator only.
     bugs: public reports that the law answers. explored: Hypothesis adds cases to the plan's. shrinks: how often a
     failing case may be tried again to shrink it; few where one try takes seconds. launches: the law is about launches
-    as the interpreter shows them.
+    as the interpreter shows them. as_built: why its cases take no turns in the modes of `strategies.case`, or None.
     """
 
     id: str
@@ -62,11 +62,18 @@ class Law:
     explored: bool
     shrinks: int = SHRINKS
     launches: bool = False
+    as_built: str | None = None
 
     @property
     def statement(self) -> str:
         """What the law says, in one line."""
         return (self.check.__doc__ or "").strip().splitlines()[0]
+
+    def modes(self, pass_: str) -> tuple[str, ...]:
+        """What its cases take turns in, "" for as built: autograd records nothing in inference_mode."""
+        if self.as_built is not None:
+            return ("",)
+        return ("", "inference_mode") if pass_ == "inference" else ("", "eval")
 
     def verdict(self, pass_: str) -> str:
         """FA, FI, GA or GI."""
@@ -123,10 +130,11 @@ def checker(
     explored: bool | None = None,
     shrinks: int = SHRINKS,
     launches: bool = False,
+    as_built: str | None = None,
 ) -> Callable[[Checker], Checker]:
     """Register a law under its function's name; a taken name, a wrong judgement and a missing docstring are errors.
 
-    launches: the law is about launches as the interpreter shows them.
+    launches: the law is about launches as the interpreter shows them. as_built: why it is judged in no other mode.
     """
     if judgement not in ("accuracy", "invariance"):
         raise ValueError(f"judgement {judgement!r} is not 'accuracy' or 'invariance'")
@@ -152,6 +160,7 @@ def checker(
             seen,
             shrinks,
             launches,
+            as_built,
         )
         return check
 

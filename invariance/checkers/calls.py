@@ -18,13 +18,13 @@ from invariance.candidate import CandidateRaised, Map, load
 from invariance.checkers import Pick, checker
 from invariance.checkers.copies import received, sent
 from invariance.checkers.crowds import crowd, listed, three_caps
-from invariance.checkers.modes import GRAD_MODES, GRADIENTS, in_module_states
+from invariance.checkers.modes import GRAD_MODES, GRADIENTS, in_module_states, of_a_dropped_operator
 from invariance.checkers.packing import Packed, packed, unpacked
-from invariance.checkers.states import STATES, flushes, flushing, threads
+from invariance.checkers.states import STATES, default_device, threads, with_flushing
 from invariance.checkers.views import LARGE, Args, each, flat, interpreted, plain, through, tiled
 from invariance.judge import Claim
 from invariance.process import fresh
-from strategies.caps import as_fp32, cap_text
+from strategies.caps import cap_text
 from strategies.layouts import LAYOUTS
 
 Cap = float | int
@@ -98,6 +98,7 @@ def _same_memory(f: Map, args: Args) -> Iterator[Claim]:
         "unslothai/unsloth#4502",
         "RLinf/RLinf#1534",
     ),
+    as_built="it enters the modes itself, one after the other",
 )
 def grad_mode(f: Map, args: Args, pick: Pick) -> Iterator[Claim]:  # noqa: ARG001 - nothing to choose
     """Every grad mode gives the same bits; so do a module's states, and every way of asking for the gradient."""
@@ -111,6 +112,8 @@ def grad_mode(f: Map, args: Args, pick: Pick) -> Iterator[Claim]:  # noqa: ARG00
         other = "inference" if f.pass_ == "forward" else "forward"
         got = f.at(f.cap).under(other)(*args)
         yield Claim(f"an operator of its own, first called in {other}", got=got, want=want, of=args)
+    else:
+        yield Claim("of an operator that is gone", got=of_a_dropped_operator(f, *args), want=want, of=args)
 
 
 @checker(judgement="invariance", bugs=("Dao-AILab/flash-attention#2402", "sgl-project/sglang#33915"))
@@ -201,7 +204,7 @@ def results(
     return answers
 
 
-@checker(judgement="invariance", inputs="small")
+@checker(judgement="invariance", inputs="small", bugs=("NVIDIA/torch-harmonics#86",))
 def process_state(f: Map, args: Args, pick: Pick) -> Iterator[Claim]:  # noqa: ARG001 - nothing to choose
     """Settings of the process move no bit: default dtype, seeds, precisions, threads, denormals, autocast, modes."""
     cap = three_caps(f.cap)[2]  # under a default of BF16 a cap loses its last bits, where it has any
@@ -214,8 +217,15 @@ def process_state(f: Map, args: Args, pick: Pick) -> Iterator[Claim]:  # noqa: A
         yield Claim(f"built and called under {label}", got=inside, want=usual, of=args)
         yield Claim(f"built under {label}, called after", got=after, want=usual, of=args)
         yield Claim(f"called under {label}", got=again, want=f(*args), of=args)
-    yield _flushing(f, args)
+    yield with_flushing(f, args)
+    with default_device("meta"):  # of the call alone: buffers of what is built there have no numbers
+        got = f(*args)
+    yield Claim("called under the default device meta", got=got, want=f(*args), of=args)
     with ThreadPoolExecutor(1) as pool:
+        if len(args) == 2:  # before the thread has seen a forward
+            leaf, y = f.graph(args[0])
+            got = pool.submit(f.gradient, leaf, y, args[1]).result()
+            yield Claim("the backward in another thread", got=got, want=f(*args), of=args)
         elsewhere = pool.submit(f, *args).result()
     yield Claim("called from another thread", got=elsewhere, want=f(*args), of=args)
     if interpreted(f):
@@ -227,29 +237,6 @@ def process_state(f: Map, args: Args, pick: Pick) -> Iterator[Claim]:  # noqa: A
         yield Claim(
             f"with another number of threads, {count}", got=_with_threads(count, f, long), want=usual, of=long
         )
-
-
-def _flushing(f: Map, args: Args) -> Claim:
-    """The claim that flushing denormals, or no longer, moves nothing where nothing is subnormal."""
-    want = f(*args)
-    with flushing(on=not flushes()):
-        got = f(*args)
-    if got.shape != want.shape or got.dtype != want.dtype:
-        return Claim("with denormals flushed", got=got, want=want, of=args)
-    sure = _far_from_subnormal(f.cap, args, want)
-    return Claim("with denormals flushed", got=torch.where(sure, got, want), want=want, of=args)
-
-
-def _far_from_subnormal(cap: Cap, args: Args, want: Tensor) -> Tensor:
-    """Where x / c, grad_y and the result are zeros, not finite, or so large that no step is subnormal."""
-    z = args[0].to(torch.float64) / as_fp32(cap)
-    # |z| from 2^-12 on: the low words of a tanh in two words are normal too.
-    sizes = [z * 2.0**-88, want.to(torch.float64)]
-    sizes += [g.to(torch.float64) * min(1.0, as_fp32(cap)) for g in args[1:]]
-    sure = torch.ones_like(want, dtype=torch.bool)
-    for size in sizes:
-        sure &= (size == 0) | ~(size.abs() < 2.0**-100)
-    return sure
 
 
 def _with_threads(count: int, f: Map, args: Args) -> Tensor:

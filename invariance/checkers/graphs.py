@@ -11,13 +11,14 @@ from torch import Tensor
 
 from invariance.candidate import Map
 from invariance.checkers import Pick, checker
-from invariance.checkers.accuracy import Args
+from invariance.checkers.accuracy import Args, judged_cap
 from invariance.checkers.memory import overlap
 from invariance.checkers.views import flat, plain, refused_or
 from invariance.judge import Claim
 from oracles import fp64
 from oracles.formats import FORMATS, cap_as_fp32
 from oracles.tolerances import Contract, load_contract
+from oracles.truth import Truth
 
 
 @checker(
@@ -147,7 +148,11 @@ def accumulation(f: Map, args: Args, pick: Pick) -> Iterator[Claim]:  # noqa: AR
     bugs=("triton-lang/triton#4004", "pytorch/pytorch#104040"),
 )
 def double_backward(f: Map, args: Args, pick: Pick) -> Iterator[Claim]:  # noqa: ARG001 - nothing to choose
-    """A second derivative raises, or is within 2^-5 of the largest exact one for 0.1 <= |x/c| <= 2."""
+    """A gradient with a graph raises or is right; a second one raises, or is within 2^-5 of the largest exact one."""
+    # Of its own, that is: where a graph is asked for, a kernel may take a slower path that has one.
+    first = _with_a_graph(f, *args)
+    want = first if isinstance(first, str) else Truth.of(args[0], judged_cap(f), args[1])
+    yield Claim("the gradient, with create_graph=True", got=first, want=want, within="ulp")
     cap = cap_as_fp32(f.cap)
     x = _bent(args[0], cap)
     slope, t = fp64.sech2(x, cap), fp64.forward(x, cap) / cap
@@ -175,6 +180,16 @@ def _bent(x: Tensor, cap: float) -> Tensor:
     low, high = load_contract().double_backward_z
     z = torch.linspace(low, high, x.numel(), dtype=torch.float64, device=x.device).view(x.shape)
     return torch.copysign(z * cap, x.to(torch.float64)).to(x.dtype)
+
+
+def _with_a_graph(f: Map, x: Tensor, grad_y: Tensor) -> Tensor | str:
+    """The gradient, of which a graph is asked for, or that it raised."""
+    leaf, y = f.graph(x)
+    try:
+        (dx,) = torch.autograd.grad(y, leaf, grad_y, create_graph=True)
+    except Exception:  # noqa: BLE001 - whatever a candidate raises here is a refusal
+        return "raised"
+    return dx.detach()
 
 
 def _second_derivative(f: Map, x: Tensor) -> Tensor | str | None:

@@ -11,10 +11,10 @@ import torch
 from torch import Tensor
 from torch.multiprocessing.reductions import StorageWeakRef
 
-from invariance.candidate import CandidateRaised, Map
+from invariance.candidate import CandidateRaised, Map, Operator
 from invariance.checkers import NotApplicable, Pick, checker
 from invariance.checkers.memory import held, overlap
-from invariance.checkers.views import Args, each, flat, interpreted, plain, tiled
+from invariance.checkers.views import Args, each, flat, interpreted, plain, through, tiled
 from invariance.judge import Claim
 from strategies.layouts import LAYOUTS
 
@@ -30,15 +30,20 @@ _DTYPES = (torch.float16, torch.bfloat16, torch.float32)
     judgement="invariance",
     each_cap=False,
     inputs="small",
-    bugs=("triton-lang/triton#9368", "vllm-project/vllm#48391", "Dao-AILab/flash-attention#2402"),
+    bugs=("triton-lang/triton#9368", "vllm-project/vllm#48391", "pytorch/pytorch#119963"),
 )
 def first_call(f: Map, args: Args, pick: Pick) -> Iterator[Claim]:  # noqa: ARG001 - nothing to choose
-    """Whatever dtype, shape, layout or values an operator is called with first, later calls give the same bits."""
+    """Whatever dtype, shape, layout, values or mode an operator first meets, later calls give the same bits."""
     want = f(*args)
     for label, first in _firsts(f, args):
         fresh = f.at(f.cap)
         fresh(*first)
         yield Claim(f"first called with {label}", got=fresh(*args), want=want, of=args)
+    if f.pass_ != "inference":  # what is made there and kept, no graph may save
+        fresh = f.at(f.cap)
+        with torch.inference_mode():
+            fresh.under("inference")(args[0].clone())
+        yield Claim("first called in inference_mode", got=fresh(*args), want=want, of=args)
 
 
 def _firsts(f: Map, args: Args) -> Iterator[tuple[str, Args]]:
@@ -116,18 +121,35 @@ def _as_anew(label: str, f: Map, held: list[Tensor]) -> Claim:
 )
 def memory_released(f: Map, args: Args, pick: Pick) -> Iterator[Claim]:  # noqa: ARG001 - nothing to choose
     """A call keeps nothing: once a caller drops x, grad_y and the result, their memory is free."""
-    kept = _called_and_dropped(f, args)
-    if not all(map(_expired, kept.values())):
-        gc.collect()  # what waits for the collector, as a cycle through an autograd context does, is not kept
-    for name, storage in kept.items():
-        state = "released" if _expired(storage) else "kept"
-        yield Claim(f"the memory of {name}, after a call", got=state, want="released")
+    ways = [_called_and_dropped] if f.pass_ == "inference" else [_called_and_dropped, _with_an_activation]
+    for way in ways:
+        kept = way(f, args)
+        if not all(map(_expired, kept.values())):
+            gc.collect()  # what waits for the collector, as a cycle through an autograd context does, is not kept
+        for name, storage in kept.items():
+            state = "released" if _expired(storage) else "kept"
+            yield Claim(f"the memory of {name}, after a call", got=state, want="released")
 
 
 def _called_and_dropped(f: Map, args: Args) -> dict[str, StorageWeakRef]:
     """Weak references to the memory of a call's tensors, of which none is left here."""
     given = each(args, plain)
-    tensors = dict(zip(("x", "grad_y"), given, strict=False)) | {"the result": f(*given)}
+    return _storages(dict(zip(("x", "grad_y"), given, strict=False)) | {"the result": f(*given)})
+
+
+def _with_an_activation(f: Map, args: Args) -> dict[str, StorageWeakRef]:
+    """A weak reference to the memory of an intermediate result that was called with."""
+    given: dict[str, Tensor] = {}
+
+    def call(op: Operator, x: Tensor) -> Tensor:
+        given["x, an intermediate result"] = activation = x.clone()
+        return op(activation)
+
+    through(f, call)(*args)
+    return _storages(given)
+
+
+def _storages(tensors: dict[str, Tensor]) -> dict[str, StorageWeakRef]:
     return {name: StorageWeakRef(t.untyped_storage()) for name, t in tensors.items()}  # type: ignore[no-untyped-call]  # torch's
 
 

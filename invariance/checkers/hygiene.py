@@ -14,9 +14,10 @@ from torch import Tensor
 from invariance.candidate import Map, Operator
 from invariance.checkers import Pick, checker, graphs, left_alone, refusals
 from invariance.checkers.accuracy import Args
-from invariance.checkers.memory import laps_itself, memory, overlap, seen
+from invariance.checkers.memory import laps_itself, memory, overlap, seen, version
 from invariance.checkers.views import each, flat, plain, through
 from invariance.judge import Claim
+from invariance.serving import learns
 from oracles.formats import cap_as_fp32
 
 # Hygiene too, in files of their own: what autograd may be asked, the process, and what must be refused.
@@ -45,9 +46,13 @@ def result_form(f: Map, args: Args, pick: Pick) -> Iterator[Claim]:  # noqa: ARG
         yield Claim("of contiguous inputs, contiguous", got=result.is_contiguous(), want=True)
     yield Claim("two elements in one place", got=laps_itself(result), want=False)
     # What carries a graph holds memory, and an inference tensor cannot be trained on.
+    if f.pass_ == "forward" and not learns(f.op):
+        carries = f.recorded(x.detach()).requires_grad
+        yield Claim("of an input that requires no grad, requires grad", got=carries, want=False)
     if f.pass_ == "inference":
         yield Claim("under no_grad, requires grad", got=result.requires_grad, want=False)
-        yield Claim("under no_grad, an inference tensor", got=result.is_inference(), want=False)
+        if not args[0].is_inference():
+            yield Claim("under no_grad, an inference tensor", got=result.is_inference(), want=False)
 
 
 @checker(
@@ -62,7 +67,7 @@ def result_form(f: Map, args: Args, pick: Pick) -> Iterator[Claim]:  # noqa: ARG
 def inputs_unmodified(f: Map, args: Args, pick: Pick) -> Iterator[Claim]:  # noqa: ARG001 - nothing to choose
     """The memory behind x and grad_y, padding and neighbours included, keeps its bits in a call; x keeps its form."""
     before = [memory(t).clone() for t in args]
-    versions = [t._version for t in args]
+    versions = [version(t) for t in args]
     forms: list[tuple[tuple[str, object], ...]] = []
 
     def watched(op: Operator, x: Tensor) -> Tensor:
@@ -76,7 +81,24 @@ def inputs_unmodified(f: Map, args: Args, pick: Pick) -> Iterator[Claim]:  # noq
         yield Claim(f"the memory of {name}", got=memory(t), want=kept)
     for (name, was), (_, now) in zip(*forms[:2], strict=True):
         yield Claim(f"{name} of the tensor given", got=now, want=was)
-    yield Claim("the versions of the inputs", got=[t._version for t in args], want=versions)
+    yield Claim("the versions of the inputs", got=[version(t) for t in args], want=versions)
+    if f.pass_ != "inference":  # an activation, as of a model's last layer, that has other readers
+        _, activation, kept, was = _of_an_activation(f, args)
+        yield Claim("the memory of x, an intermediate result", got=memory(activation), want=kept)
+        yield Claim("the version of x, an intermediate result", got=version(activation), want=was)
+
+
+def _of_an_activation(f: Map, args: Args) -> tuple[Tensor, Tensor, Tensor, int | None]:
+    """A result, the intermediate result that was its input, and the memory and version that this had before."""
+    found: list[tuple[Tensor, Tensor, int | None]] = []
+
+    def call(op: Operator, x: Tensor) -> Tensor:
+        activation = x.clone()
+        found.append((activation, memory(activation).clone(), version(activation)))
+        return op(activation)
+
+    result = through(f, call)(*args)
+    return result, *found[0]
 
 
 @checker(
@@ -88,6 +110,10 @@ def no_aliasing(f: Map, args: Args, pick: Pick) -> Iterator[Claim]:  # noqa: ARG
     kept = first.clone()
     for name, t in zip(("x", "grad_y"), args, strict=False):
         yield Claim(f"the result shares memory with {name}", got=overlap(first, t), want=False)
+    if f.pass_ != "inference":
+        result, activation, *_ = _of_an_activation(f, args)
+        label = "the result shares memory with x, an intermediate result"
+        yield Claim(label, got=overlap(result, activation), want=False)
     flat_out = (_barely(args[0], cap_as_fp32(f.cap)), *args[1:])
     for name, t, result in zip(("x", "grad_y"), flat_out, (f(*flat_out),) * 2, strict=False):
         label = f"where the cap changes nothing, the result shares memory with {name}"

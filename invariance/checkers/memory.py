@@ -52,8 +52,13 @@ def seen(t: Tensor) -> tuple[tuple[str, object], ...]:
         ("the storage offset", t.storage_offset()),
         ("the address", t.data_ptr()),
         ("requires_grad", t.requires_grad),
-        ("the version", t._version),
+        ("the version", version(t)),
     )
+
+
+def version(t: Tensor) -> int | None:
+    """How often a tensor was written to in place; an inference tensor does not count."""
+    return None if t.is_inference() else t._version
 
 
 def held(device: torch.device) -> int | None:

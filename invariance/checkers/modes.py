@@ -12,6 +12,7 @@ from torch import Tensor
 
 from invariance.candidate import Map, Operator
 from invariance.checkers.views import Args, through
+from invariance.serving import module_of
 
 Way = Callable[..., Tensor]
 
@@ -84,6 +85,12 @@ def _without_grad(f: Map, x: Tensor, grad_y: Tensor) -> Tensor:
         return f.gradient(leaf, y, grad_y)
 
 
+def of_a_dropped_operator(f: Map, x: Tensor, grad_y: Tensor) -> Tensor:
+    """Of `Operator(softcap)(x)`, where nothing but the graph knows of the operator any more."""
+    leaf, y = f.at(f.cap).graph(x)
+    return f.gradient(leaf, y, grad_y)
+
+
 def _on_one_thread(f: Map, x: Tensor, grad_y: Tensor) -> Tensor:
     leaf, y = f.graph(x)
     with torch.autograd.set_multithreading_enabled(False):
@@ -98,12 +105,6 @@ GRADIENTS: dict[str, Way] = {
     "asked for under no_grad": _without_grad,
     "autograd on the calling thread": _on_one_thread,
 }
-
-
-def module_of(op: Operator) -> torch.nn.Module | None:
-    """The module that an operator is, or is a method of."""
-    owner = op if isinstance(op, torch.nn.Module) else getattr(op, "__self__", None)
-    return owner if isinstance(owner, torch.nn.Module) else None
 
 
 def in_module_states(f: Map, args: Args) -> Iterator[tuple[str, Tensor]]:

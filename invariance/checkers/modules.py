@@ -6,15 +6,17 @@ import copy
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
+import torch
 from torch import Tensor, nn
 
 from invariance.candidate import Map, Operator
 from invariance.checkers import NotApplicable, Pick, checker
 from invariance.checkers.copies import COPIES
 from invariance.checkers.crowds import three_caps
-from invariance.checkers.modes import module_of
+from invariance.checkers.states import deterministic
 from invariance.checkers.views import Args
 from invariance.judge import Claim
+from invariance.serving import module_of
 
 Move = Callable[[nn.Module], nn.Module]
 
@@ -31,16 +33,36 @@ MOVES: dict[str, Move] = {
     judgement="invariance",
     each_cap=False,
     inputs="small",
-    bugs=("pytorch/pytorch#190340", "EricLBuehler/mistral.rs#2058"),
+    bugs=("pytorch/pytorch#190340", "EricLBuehler/mistral.rs#2058", "huggingface/transformers#48892"),
 )
 def model_dtype(f: Map, args: Args, pick: Pick) -> Iterator[Claim]:  # noqa: ARG001 - nothing to choose
-    """A module that is copied, or moved to another dtype with its model, keeps its cap and its bits."""
+    """A module that is copied, moved to another dtype with its model, or built on meta, keeps its cap and its bits."""
     if module_of(f.op) is None:
         raise NotApplicable("the candidate is not a torch.nn.Module: no model moves it")
     at = f.at(three_caps(f.cap)[2])  # one that the 16-bit types round, as a buffer would be
     want = at(*args)
     for label, move in MOVES.items():
         yield Claim(label, got=replace(at, op=_moved(at.op, move))(*args), want=want, of=args)
+    yield from _loaded(f.at(three_caps(at.cap)[2]), args)
+
+
+def _loaded(f: Map, args: Args) -> Iterator[Claim]:
+    """The claim for a model that is built without memory, gets some, and then the weights of a checkpoint."""
+    label = "built on meta, to_empty() and load_state_dict()"
+    want, device = f(*args), args[0].device
+    try:
+        with torch.device("meta"):
+            built = f.at(f.cap)
+        module = _module(built.op)
+        if any(t.is_meta for t in (*module.parameters(), *module.buffers())):
+            with deterministic(device.type):  # which fills the memory with NaN
+                module.to_empty(device=device)
+            module.load_state_dict(_module(f.op).state_dict())
+        got = built(*args)
+    except Exception:  # noqa: BLE001 - whatever an operator raises here is a refusal
+        yield Claim(label, got="refused", want="refused")
+        return
+    yield Claim(label, got=got, want=want, of=args)
 
 
 @checker(
@@ -72,7 +94,11 @@ def _moved(op: Operator, move: Move) -> Callable[[Tensor], Tensor]:
         copied = copy.deepcopy(op)
     except Exception as error:  # the copy is the author's code too
         raise NotApplicable(f"the module cannot be copied: {type(error).__name__}: {error}") from error
-    owner = module_of(copied)
-    assert owner is not None
-    move(owner)
+    move(_module(copied))
     return copied
+
+
+def _module(op: Operator) -> nn.Module:
+    owner = module_of(op)
+    assert owner is not None, "a copy of a module is one, and so is a second one"
+    return owner

@@ -1,4 +1,4 @@
-"""Settings of the whole process, each a context that restores what it found."""
+"""Settings of the whole process, each a context that restores what it found, and what may move under one of them."""
 
 from __future__ import annotations
 
@@ -7,6 +7,12 @@ from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 
 import torch
+from torch import Tensor
+
+from invariance.candidate import Map
+from invariance.checkers.views import Args
+from invariance.judge import Claim
+from strategies.caps import as_fp32
 
 # Each takes the device type that the candidate runs on.
 State = Callable[[str], AbstractContextManager[None]]
@@ -21,6 +27,13 @@ def default_dtype(device: str, *, dtype: torch.dtype) -> Iterator[None]:  # noqa
         yield
     finally:
         torch.set_default_dtype(before)
+
+
+@contextmanager
+def default_device(device: str) -> Iterator[None]:
+    """New tensors lie on this device, which need not be the one that x is on."""
+    with torch.device(device):
+        yield
 
 
 @contextmanager
@@ -98,6 +111,29 @@ def flushing(*, on: bool) -> Iterator[None]:
         yield
     finally:
         torch.set_flush_denormal(before)
+
+
+def with_flushing(f: Map, args: Args) -> Claim:
+    """The claim that flushing denormals, or no longer, moves nothing where nothing is subnormal."""
+    want = f(*args)
+    with flushing(on=not flushes()):
+        got = f(*args)
+    if got.shape != want.shape or got.dtype != want.dtype:
+        return Claim("with denormals flushed", got=got, want=want, of=args)
+    sure = _far_from_subnormal(f.cap, args, want)
+    return Claim("with denormals flushed", got=torch.where(sure, got, want), want=want, of=args)
+
+
+def _far_from_subnormal(cap: float | int, args: Args, want: Tensor) -> Tensor:
+    """Where x / c, grad_y and the result are zeros, not finite, or so large that no step is subnormal."""
+    z = args[0].to(torch.float64) / as_fp32(cap)
+    # |z| from 2^-12 on: the low words of a tanh in two words are normal too.
+    sizes = [z * 2.0**-88, want.to(torch.float64)]
+    sizes += [g.to(torch.float64) * min(1.0, as_fp32(cap)) for g in args[1:]]
+    sure = torch.ones_like(want, dtype=torch.bool)
+    for size in sizes:
+        sure &= (size == 0) | ~(size.abs() < 2.0**-100)
+    return sure
 
 
 STATES: dict[str, State] = {

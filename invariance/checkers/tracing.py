@@ -74,6 +74,7 @@ def traced_by_dynamo() -> Callable[..., Tensor]:
     inputs="patterns",
     each_cap=False,
     shrinks=8,
+    as_built="a trace takes a second, and is judged against the call that the other laws judge in every mode",
     bugs=("linkedin/Liger-Kernel#1362", "linkedin/Liger-Kernel#1350", "pytorch/pytorch#161944"),
 )
 def traced(f: Map, args: Args, pick: Pick) -> Iterator[Claim]:  # noqa: ARG001 - nothing to choose

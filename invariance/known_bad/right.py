@@ -30,7 +30,8 @@ def input_dtype_out(softcap: float) -> Any:
 def reciprocal(softcap: float) -> Kernel:
     """x * (1 / c), as an eager division by a number is on a GPU."""
     return Kernel(
-        softcap, lambda x, c: c * torch.tanh(x.float() * (1 / torch.tensor(c, dtype=torch.float32)))
+        softcap,
+        lambda x, c: c * torch.tanh(x.float() * (1 / torch.tensor(c, dtype=torch.float32, device=x.device))),
     )
 
 

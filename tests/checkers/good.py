@@ -40,7 +40,7 @@ class WideOutput(Operator):
 
 class Reciprocal(Operator):
     def value(self, x):
-        return (self.cap * torch.tanh(x.float() * (1 / torch.tensor(self.cap)))).to(x.dtype)
+        return (self.cap * torch.tanh(x.float() * (1 / torch.tensor(self.cap, device=x.device)))).to(x.dtype)
 
 
 class Fp64Inside(Operator):

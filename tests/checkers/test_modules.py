@@ -66,7 +66,7 @@ def found(kind: Any, pass_: str, law: str = "model_dtype") -> Judgement:
 def test_a_cap_that_no_move_reaches_passes(kind: Any, pass_: str) -> None:
     judged = found(kind, pass_)
     assert judged.mismatch is None
-    assert judged.elements == 5 * 6
+    assert judged.elements == 5 * 6 + (6 if kind is Plain else 1)  # Kept refuses to leave meta
 
 
 @pytest.mark.parametrize("kind", [Buffered, Learnt])
@@ -212,3 +212,41 @@ def test_what_cannot_be_pickled_or_unpickled_is_not_sent() -> None:
     op = received(data)
     assert isinstance(op, Held)
     assert op.cap == 17.3
+
+
+class Lost(Buffered):
+    """A buffer that a checkpoint does not hold, and that no dtype reaches."""
+
+    def hold(self, cap: float) -> None:
+        self.cap = nn.Buffer(torch.tensor(cap, dtype=torch.float32), persistent=False)
+
+    def _apply(self, fn: Any, recurse: bool = True) -> Any:
+        before = self.cap
+        super()._apply(fn, recurse)
+        self.cap = self.cap if self.cap.dtype == torch.float32 else before
+        return self
+
+
+class InTheCheckpoint(Lost):
+    def hold(self, cap: float) -> None:
+        self.cap = nn.Buffer(torch.tensor(cap, dtype=torch.float32))
+
+
+class NotOnMeta(Lost):
+    def hold(self, cap: float) -> None:
+        super().hold(cap)
+        if self.cap.is_meta:
+            raise RuntimeError("build me where there is memory")
+
+
+def test_a_cap_that_a_model_built_on_meta_loses_is_noticed() -> None:
+    mismatch = found(Lost, "inference").mismatch
+    assert mismatch is not None
+    assert mismatch.label == "built on meta, to_empty() and load_state_dict()"
+
+
+@pytest.mark.parametrize(("kind", "elements"), [(InTheCheckpoint, 6), (NotOnMeta, 1)])
+def test_one_that_a_checkpoint_brings_back_or_that_refuses_meta_passes(kind: Any, elements: int) -> None:
+    judged = found(kind, "backward")
+    assert judged.mismatch is None
+    assert judged.elements == 5 * 6 + elements
