@@ -16,8 +16,8 @@ MOST_ELEMENTS = 64  # of a shrunk case, unless the entry says that the fault nee
 # Modules by what their kernels break; those of Triton are imported too, but load Triton only when one is built.
 MODULES = (
     "formulas", "specials", "caps", "gradients", "upstream", "graphs", "positions", "neighbourhood", "layouts",
-    "history", "singular", "singular_values", "states", "copies", "functional", "serving", "damage", "refusals",
-    "process", "launches", "strangers", "binaries",
+    "history", "singular", "singular_values", "states", "copies", "functional", "serving", "modes", "damage",
+    "refusals", "process", "launches", "strangers", "binaries",
     "right",
 )  # fmt: skip
 
