@@ -63,14 +63,15 @@ def cap_of_the_process(softcap: float) -> Kernel:
 
 @good()
 def scratch_behind_a_lock(softcap: float) -> Any:
-    """One scratch buffer a shape, and one thread at a time."""
+    """One scratch buffer a shape, made outside of inference mode so that training may write it; a thread at a time."""
     scratch: dict[tuple[object, ...], Tensor] = {}
     lock = threading.Lock()
 
     def forward(x: Tensor, c: float) -> Tensor:
         key = (x.shape, x.dtype, x.device)
         with lock:
-            held = scratch.setdefault(key, torch.empty(x.shape, dtype=x.dtype, device=x.device))
+            with torch.inference_mode(mode=False):
+                held = scratch.setdefault(key, torch.empty(x.shape, dtype=x.dtype, device=x.device))
             held.copy_(x.detach())
             return capped(held, c)
 
