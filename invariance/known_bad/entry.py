@@ -28,6 +28,7 @@ ANY = frozenset({"any law"})
 # law on the right may fail, that on the left is no surprise.
 _FOLLOWS = {
     "function_transforms": frozenset({"grad_mode", "slicing"}),
+    "double_backward": frozenset({"exact_value"}),
     "transformed_derivatives": frozenset({"exact_value", "grad_mode"}),
 }
 

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from invariance.known_bad.entry import good, wrong
 from invariance.known_bad.kernel import Kernel, capped, gradient, slope
 
-_CALLS = ("grad_mode", "inputs_unmodified", "no_aliasing", "process_state", "repeat", "same_tensor")
+_CALLS = ("grad_mode", "inputs_unmodified", "no_aliasing", "repeat", "same_tensor")
 
 
 class _OneBufferInEval(nn.Module):
@@ -80,7 +80,7 @@ def input_kept_in_inference_mode(softcap: float) -> Kernel:
     return Kernel(softcap, inference=inference)
 
 
-@wrong(bugs=(97, 109), must={"process_state"}, laws=_CALLS)
+@wrong(bugs=(97, 109), must={"process_state"}, laws=("grad_mode", "process_state", "repeat"))
 def autocast_in_inference_mode(softcap: float) -> Kernel:
     """Under autocast the kernel computes in BF16, but only in inference mode."""
 
@@ -106,7 +106,7 @@ def cap_tensor_of_inference_mode(softcap: float) -> Any:
     return call
 
 
-@wrong(bugs=(110, 90), must={"process_state"}, laws=_CALLS)
+@wrong(bugs=(110, 90), must={"process_state"}, laws=("grad_mode", "process_state", "repeat"))
 def cap_on_the_default_device(softcap: float) -> Kernel:
     """In every call the cap becomes a tensor of the default device, wherever x is."""
 
@@ -267,7 +267,7 @@ class _Slope(torch.autograd.Function):
         return (h * g * (-2 * t * s / ctx.c)).to(x.dtype), (h * s).to(g.dtype), None
 
 
-@good()
+@good(laws=("double_backward", "exact_value", "grad_mode", "retained_graph", "transformed_derivatives"))
 def another_path_with_a_graph(softcap: float) -> Kernel:
     """With create_graph=True the gradient is computed another way, in other bits, and has a derivative of its own."""
 

@@ -25,7 +25,7 @@ def no_grad_kernel(softcap: float) -> Kernel:
     return Kernel(softcap, inference=lambda x, c: nudged(capped(x, c), not torch.is_grad_enabled()))
 
 
-@wrong(bugs=(95,), must={"grad_mode"})
+@wrong(bugs=(95,), must={"cap_used", "fresh_process", "grad_mode", "saturation"})
 def inference_mode_kernel(softcap: float) -> Kernel:
     """Only inference_mode, which few tests enter, takes another kernel."""
     return Kernel(softcap, inference=lambda x, c: nudged(capped(x, c), torch.is_inference_mode_enabled()))
@@ -176,7 +176,7 @@ def views_with_a_graph(softcap: float) -> Any:
     return call
 
 
-@wrong(bugs=(95, 97), must={"grad_mode"})
+@wrong(bugs=(95, 97), must={"cap_used", "fresh_process", "grad_mode", "saturation"})
 def other_kernel_in_eval(softcap: float) -> Any:
     """After `.eval()` a module takes another kernel: rollout and trainer disagree."""
     return _OtherInEval(softcap)
