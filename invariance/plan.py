@@ -33,13 +33,17 @@ _DEFAULT: tuple[Shape, ...] = (
 )  # fmt: skip
 _LEAST: tuple[Shape, ...] = ((2, 3, 5), (1025,))
 LARGEST_SEAM, LARGE = 1 << 17, 1 << 15  # elements
-# What a kernel does at the size of a model: more than 2^19 elements and rows past 100,000; then more than 2^20, in more
-# rows than two 16-bit axes of a grid hold. One law sees it, for it costs as much as all the others' shapes together; no
-# quick judgement does.
+# What a kernel does at the size of a model: more than 2^21 elements; one row of the largest vocabulary, a power of two;
+# more rows than two 16-bit axes of a grid hold. One law sees it, for it costs as much as all the others' shapes
+# together; no quick judgement does.
 MODELS: dict[str, tuple[Shape, ...]] = {
-    "default": (NAMED["wide"], NAMED["many_rows"]),
+    "default": (NAMED["wide"], NAMED["decode"], NAMED["many_rows"]),
     "thorough": tuple(NAMED.values()),
 }
+TRANSPOSED: Shape = (5, 30011)  # large enough for tiles of a transposing kernel, seen by the law of layouts
+WORKSPACE: Shape = (
+    (1 << 17) + 1,
+)  # where a kernel starts to keep a workspace, seen by the laws about memory
 
 # Cases drawn by hash on top of the seams, and examples that exploration adds to a law and pass.
 DRAWN = {LEAST: 0, "quick": 1, "default": 6, "thorough": 60}
@@ -190,11 +194,16 @@ class _Frame:
     def at_a_later_cap(self) -> bool:
         return self.cell.cap in self.settings.caps[1:]
 
-    def models(self) -> tuple[Shape, ...]:
-        """The sizes of real models, as many as the profile affords."""
-        if self.cell.law != "splitting" or self.at_a_later_cap:
+    def large(self) -> tuple[tuple[Shape, str], ...]:
+        """The sizes of real models, as many as the profile affords, and the layout that each comes in."""
+        models = MODELS.get(self.settings.profile, ())
+        if not models or self.at_a_later_cap:
             return ()
-        return MODELS.get(self.settings.profile, ())
+        in_one_law = {
+            "splitting": [(shape, "contiguous") for shape in models],
+            "layout": [(TRANSPOSED, "transposed")],
+        }
+        return tuple(in_one_law.get(self.cell.law, ()))
 
     def drawn(self, shapes: tuple[tuple[int, ...], ...], number: int) -> Case:
         """A case whose shape, layout, values and upstream gradient the hash chooses."""
@@ -225,8 +234,9 @@ def general(frame: _Frame) -> Iterator[Case]:
         )
     for number in range(len(shapes), len(shapes) + DRAWN[frame.settings.profile]):
         yield frame.drawn(shapes, number)
-    for number, shape in enumerate(frame.models(), len(shapes) + DRAWN[frame.settings.profile]):
-        yield frame.case(shape, number=number, values="bits")  # which are built fastest
+    for number, (shape, layout) in enumerate(frame.large(), len(shapes) + DRAWN[frame.settings.profile]):
+        # "bits" are built fastest
+        yield frame.case(shape, number=number, layout=layout, values="bits", grad_layout=layout)
 
 
 def domain(frame: _Frame) -> Iterator[Case]:
@@ -247,6 +257,13 @@ def small(frame: _Frame) -> Iterator[Case]:
     """A few small cases: for laws about the call, not about the elements."""
     for number, shape in enumerate(((2, 3), (1025,), ())):
         yield frame.case(shape, number=number, values="mixed")
+
+
+def kept(frame: _Frame) -> Iterator[Case]:
+    """As small ones, and a size at which kernels begin to keep memory: for laws about whose memory is whose."""
+    yield from small(frame)
+    if frame.settings.profile in MODELS:
+        yield frame.case(WORKSPACE, number=3, values="bits")
 
 
 def one(frame: _Frame) -> Iterator[Case]:
@@ -274,5 +291,5 @@ def patterns(frame: _Frame) -> Iterator[Case]:
 
 
 FAMILIES: dict[str, Callable[[_Frame], Iterator[Case]]] = {
-    f.__name__: f for f in (general, domain, table, small, one, telling_caps, device, patterns)
+    f.__name__: f for f in (general, domain, table, small, kept, one, telling_caps, device, patterns)
 }

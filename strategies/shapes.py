@@ -88,7 +88,7 @@ NAMED: Final[dict[str, Shape]] = {
     "decode": (1, 1, 262144),
     "divisible_by_128": (2, 129920),
     "padded_stride": (2, 100278),
-    "wide": (4, 151936),
+    "wide": (14, 151936),
     "llama3": (1, 128256),
     "gpt2": (2, 50257),
     "added_token": (3, 32001),

@@ -28,6 +28,8 @@ from oracles.ulp import spacing
 # Analytic too, in a file of its own: what a power of two may be pulled out of.
 PARTS = (scaling,)
 
+_FEW = 32  # elements of the tensors that hold one value everywhere: the size tells nothing then
+
 
 @checker(
     judgement="accuracy",
@@ -169,6 +171,27 @@ def special_values(f: Map, args: Args, pick: Pick) -> Iterator[Claim]:
     mixed = _with_specials(each(args, plain), judged_cap(f), pick("first", 0, 1 << 10), pick("parity", 0, 1))
     truth = Truth.of(mixed[0], f.cap, *mixed[1:])
     yield Claim("special among ordinary values", got=f(*mixed), want=truth, within="ulp")
+    if 1 < args[0].numel() <= _FEW:
+        for label, alike in _alike(mixed):
+            truth = Truth.of(alike[0], f.cap, *alike[1:])
+            yield Claim(label, got=f(*alike), want=truth, within="ulp")
+
+
+def _alike(mixed: Args) -> Iterator[tuple[str, Args]]:
+    """One value everywhere, and in the first row alone: what a kernel asks of a whole tensor or row to save work."""
+    for value in (math.nan, math.inf, -math.inf, 0.0, -0.0, 1.0):
+        yield f"every x {value}", (torch.full_like(mixed[0], value), *mixed[1:])
+    for place in range(len(mixed)):
+        for value in (0.0, -0.0) if place else (-math.inf, math.nan):
+            row = plain(mixed[place])
+            row.view(-1, row.shape[-1])[0] = value
+            yield (
+                f"the first row of {('x', 'grad_y')[place]} {value}",
+                (*mixed[:place], row, *mixed[place + 1 :]),
+            )
+    for grad_y in mixed[1:]:
+        for value in (0.0, -0.0):
+            yield f"every grad_y {value}", (mixed[0], torch.full_like(grad_y, value))
 
 
 def _with_specials(args: Args, cap: float, first: int, parity: int) -> Args:

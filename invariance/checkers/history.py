@@ -116,7 +116,7 @@ def _as_anew(label: str, f: Map, held: list[Tensor]) -> Claim:
 @checker(
     judgement="invariance",
     each_cap=False,
-    inputs="small",
+    inputs="kept",
     bugs=("linkedin/Liger-Kernel#1268", "triton-lang/triton#4004"),
 )
 def memory_released(f: Map, args: Args, pick: Pick) -> Iterator[Claim]:  # noqa: ARG001 - nothing to choose

@@ -17,7 +17,7 @@ MOST_ELEMENTS = 64  # of a shrunk case, unless the entry says that the fault nee
 MODULES = (
     "formulas", "specials", "caps", "gradients", "upstream", "graphs", "positions", "neighbourhood", "layouts",
     "history", "singular", "singular_values", "states", "copies", "functional", "serving", "modes", "damage",
-    "refusals", "process", "launches", "strangers", "binaries",
+    "refusals", "process", "whole", "launches", "strangers", "binaries",
     "right",
 )  # fmt: skip
 

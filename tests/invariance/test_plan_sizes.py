@@ -24,6 +24,23 @@ def test_one_law_sees_the_size_of_a_model_at_the_first_cap(profile: str) -> None
     assert not any(NAMED["wide"] in found for found in sizes(profile, "slicing"))
 
 
+def test_the_default_profile_has_the_sizes_at_which_kernels_take_another_path() -> None:
+    seen = {law: sizes("default", law)[0] for law in ("splitting", "layout", "no_aliasing", "memory_released")}
+    assert max(map(prod, seen["splitting"])) > 1 << 21
+    assert max(shape[-1] for shape in seen["splitting"] if shape) >= 1 << 18
+    assert any(prod(shape) % (1 << 16) == 0 and prod(shape) > 1 << 17 for shape in seen["splitting"])
+    for law in ("layout", "no_aliasing", "memory_released"):
+        assert max(map(prod, seen[law])) > 1 << 17
+    assert max(map(prod, sizes("quick", "no_aliasing")[0])) == 1025
+
+
+def test_the_large_layout_is_a_transposed_one() -> None:
+    settings = Settings(caps=(20.0,), dtypes=("bf16",), laws=("layout",))
+    for cell in cells("it", settings):
+        large = max(cases(cell, settings), key=lambda case: case.numel)
+        assert large.x().t().is_contiguous()
+
+
 def test_the_thorough_profile_takes_every_named_size() -> None:
     assert set(NAMED.values()) <= sizes("thorough", "splitting")[0]
 
