@@ -13,8 +13,8 @@ REASONS = {
         "Faults that appear only under load are races, and a race that is certain to lose is caught by repeat as well."
     ),
     "compiled": (
-        "Its kernel dies of traced as well, which writes no code. It stays for what the compiler makes of a launch: there "
-        "alone a kernel of its own is called from code that was generated."
+        "Its kernel dies of traced as well, which writes no code. It stays for what the compiler makes of a launch: "
+        "there alone a kernel of its own is called from code that was generated."
     ),
     "poisoned_memory": "What freed_memory says, for the blocks that the caching allocator of a device hands out.",
     "beyond_int32": (
