@@ -49,9 +49,8 @@ _CANDIDATES: dict[tuple[str, str], Candidate] = {}
 
 
 def _settings() -> Found:
-    known = settings_of(
-        torch.device("cpu")
-    )  # an accelerator's own would start it before the candidate is there
+    # An accelerator's own would start it before the candidate is there.
+    known = settings_of(torch.device("cpu"))
     return {name: setting.read() for name, setting in known.items() if name not in FREE_AT_IMPORT}
 
 

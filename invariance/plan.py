@@ -40,10 +40,10 @@ MODELS: dict[str, tuple[Shape, ...]] = {
     "default": (NAMED["wide"], NAMED["decode"], NAMED["many_rows"]),
     "thorough": tuple(NAMED.values()),
 }
-TRANSPOSED: Shape = (5, 30011)  # large enough for tiles of a transposing kernel, seen by the law of layouts
-WORKSPACE: Shape = (
-    (1 << 17) + 1,
-)  # where a kernel starts to keep a workspace, seen by the laws about memory
+# Large enough for the tiles of a transposing kernel, seen by the law of layouts; and where a kernel starts to keep a
+# workspace, seen by the laws about memory.
+TRANSPOSED: Shape = (5, 30011)
+WORKSPACE: Shape = ((1 << 17) + 1,)
 
 # Cases drawn by hash on top of the seams, and examples that exploration adds to a law and pass.
 DRAWN = {LEAST: 0, "quick": 1, "default": 6, "thorough": 60}

@@ -20,7 +20,7 @@ from invariance.checkers.copies import received, sent
 from invariance.checkers.crowds import crowd, listed, three_caps
 from invariance.checkers.modes import GRAD_MODES, GRADIENTS, in_module_states, of_a_dropped_operator
 from invariance.checkers.packing import Packed, packed, unpacked
-from invariance.checkers.states import STATES, default_device, threads, with_flushing
+from invariance.checkers.states import STATES, threads, with_flushing
 from invariance.checkers.views import LARGE, Args, each, flat, interpreted, plain, through, tiled
 from invariance.judge import Claim
 from invariance.process import fresh
@@ -218,7 +218,8 @@ def process_state(f: Map, args: Args, pick: Pick) -> Iterator[Claim]:  # noqa: A
         yield Claim(f"built under {label}, called after", got=after, want=usual, of=args)
         yield Claim(f"called under {label}", got=again, want=f(*args), of=args)
     yield with_flushing(f, args)
-    with default_device("meta"):  # of the call alone: buffers of what is built there have no numbers
+    # The default device, of the call alone: buffers of what is built there have no numbers.
+    with torch.device("meta"):
         got = f(*args)
     yield Claim("called under the default device meta", got=got, want=f(*args), of=args)
     with ThreadPoolExecutor(1) as pool:

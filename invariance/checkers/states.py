@@ -30,13 +30,6 @@ def default_dtype(device: str, *, dtype: torch.dtype) -> Iterator[None]:  # noqa
 
 
 @contextmanager
-def default_device(device: str) -> Iterator[None]:
-    """New tensors lie on this device, which need not be the one that x is on."""
-    with torch.device(device):
-        yield
-
-
-@contextmanager
 def threads(count: int) -> Iterator[None]:
     """Torch's CPU operators run on that many threads."""
     before = torch.get_num_threads()
