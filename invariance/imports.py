@@ -7,6 +7,7 @@ import importlib.util
 import os
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
@@ -30,7 +31,7 @@ def import_module(name: str) -> ModuleType:
 
 def prefer_own() -> None:
     """From now on the suite's own `softcap` is found first: the working directory may hold a `softcap.py`."""
-    sys.meta_path.insert(0, _Preferred(str(Path(__file__).parents[1])))
+    _prefer(str(Path(__file__).parents[1]))
 
 
 def import_file(path: Path) -> ModuleType:
@@ -43,7 +44,7 @@ def import_file(path: Path) -> ModuleType:
     folder = str(path.resolve().parent)
     if folder not in sys.path:
         sys.path.append(folder)
-    sys.meta_path.insert(0, _Preferred(folder))
+    _prefer(folder)
     specification = importlib.util.spec_from_file_location(name, path)
     assert specification is not None
     assert specification.loader is not None
@@ -57,11 +58,17 @@ def import_file(path: Path) -> ModuleType:
     return module
 
 
+def _prefer(folder: str) -> None:
+    """That folder comes before those that were preferred; a finder that is there already moves."""
+    finder = _Preferred(folder)
+    sys.meta_path[:] = [finder, *(one for one in sys.meta_path if one != finder)]
+
+
+@dataclass(frozen=True)
 class _Preferred(MetaPathFinder):
     """Finds `softcap` in one folder first: beside a candidate's file, where it is the natural name of another."""
 
-    def __init__(self, folder: str) -> None:
-        self.folder = folder
+    folder: str
 
     def find_spec(
         self,
@@ -72,9 +79,7 @@ class _Preferred(MetaPathFinder):
         if fullname != YIELDING:
             return None
         found = PathFinder.find_spec(fullname, [self.folder], target)
-        return (
-            found if found is not None and found.origin is not None else None
-        )  # None: a folder with no module
+        return None if found is None or found.origin is None else found  # no origin: a folder with no module
 
 
 def hidden_by_the_suite(source: str, error: BaseException) -> str:

@@ -80,6 +80,11 @@ class Trial:
         return Verdict(cell, judgement, status, device=self.device, rounding=self.rounding)
 
 
+def is_failure(found: Judgement, reason: str | None) -> bool:
+    """Whether one case speaks against the candidate: a mismatch, something raised, or nothing compared."""
+    return found.mismatch is not None or reason is not None or found.elements == 0
+
+
 def _of_memory(error: Exception) -> bool:
     """Whether an allocation failed; on a CPU torch tells it by the words alone."""
     words = ("can't allocate memory", "not enough memory")
@@ -174,8 +179,7 @@ def judge_text(spec: str, law: str, pass_: str, case: str, device: str, rounding
     except NotApplicable as error:
         status = NOT_RUN if isinstance(error, NoMemory) else NOT_APPLICABLE
         return replace(trial.verdict(cell, status), reason=str(error), case=case)
-    failed = found.mismatch is not None or reason is not None or found.elements == 0
-    total = _added(trial.verdict(cell, FAIL if failed else PASS), found)
+    total = _added(trial.verdict(cell, FAIL if is_failure(found, reason) else PASS), found)
     return replace(total, mismatch=found.mismatch, reason=reason, case=case)
 
 

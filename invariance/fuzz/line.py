@@ -20,7 +20,7 @@ from invariance.fuzz.asked import Asked
 from invariance.fuzz.rounds import Subject, candidate_of
 from invariance.fuzz.scan import LAW, LEAVES
 from invariance.judge import Claim, Judgement, Mismatch
-from invariance.run import Trial, arguments
+from invariance.run import Trial, arguments, is_failure
 from invariance.verdict import FAIL, NOT_APPLICABLE, PASS, RAISED, Cell, Verdict
 from oracles.acceptance import accept
 from oracles.truth import Truth
@@ -75,13 +75,9 @@ def _until_it_fails(trial: Trial, case: Case, attempts: int, end: float) -> tupl
     """The last judgement, what it says in words, and which attempt it was."""
     for made in itertools.count(1):
         found, reason = _judged(trial, case)
-        if _failed(found, reason) or made >= attempts or time.monotonic() >= end:
+        if is_failure(found, reason) or made >= attempts or time.monotonic() >= end:
             break
     return found, reason, made
-
-
-def _failed(found: Judgement, reason: str | None) -> bool:
-    return found.mismatch is not None or reason is not None or found.elements == 0
 
 
 def _judged(trial: Trial, case: Case) -> tuple[Judgement, str | None]:
@@ -94,7 +90,7 @@ def _judged(trial: Trial, case: Case) -> tuple[Judgement, str | None]:
 
 
 def _verdict(empty: Verdict, found: Judgement, reason: str | None, made: int, outside: str | None) -> Verdict:
-    failed = _failed(found, reason)
+    failed = is_failure(found, reason)
     if made > 1:
         reason = reason or (
             f"not the first time, but time {made}" if failed else f"{made} times; it need not come each time"
