@@ -60,9 +60,9 @@ class Kernel:
 
     def __call__(self, x: Tensor) -> Tensor:
         """The operator."""
-        self.check(x)
         if torch.is_grad_enabled() and x.requires_grad:
-            return cast(Tensor, _Applied.apply(x, self))  # type: ignore[no-untyped-call]  # torch's
+            return self.applied(x)
+        self.check(x)
         return (self.inference or self.forward)(x, self.softcap)
 
     def applied(self, x: Tensor) -> Tensor:
