@@ -47,6 +47,14 @@ def settings_of(device: torch.device) -> dict[str, Setting]:
     }
 
 
+def _set_default_device(device: torch.device) -> None:
+    """Without one that is set, where that gives this device: what is set stands between torch and every call."""
+    if torch.get_default_device() != device:
+        torch.set_default_device(None)
+    if torch.get_default_device() != device:
+        torch.set_default_device(device)
+
+
 def _torch_settings() -> dict[str, Setting]:
     return {
         "the grad mode": Setting(torch.is_grad_enabled, torch.set_grad_enabled),
@@ -54,7 +62,7 @@ def _torch_settings() -> dict[str, Setting]:
         "the default dtype": Setting(
             torch.get_default_dtype, torch.set_default_dtype, (torch.float32, torch.float64)
         ),
-        "the default device": Setting(torch.get_default_device, torch.set_default_device),
+        "the default device": Setting(torch.get_default_device, _set_default_device),
         "the thread count": Setting(torch.get_num_threads, torch.set_num_threads, (1, 2)),
         "deterministic mode": Setting(
             torch.get_deterministic_debug_mode, torch.set_deterministic_debug_mode, (0, 1)

@@ -447,6 +447,20 @@ def test_what_a_call_leaves_behind_is_found_and_put_right(name):
     assert settings_of(device)[name].read() == before
 
 
+@pytest.mark.parametrize("left", [None, "meta"])
+def test_the_law_leaves_no_default_device_set(left):
+    def kernel(x, cap):
+        y = softcap(x, cap)
+        if left is not None:
+            torch.set_default_device(left)
+        return y
+
+    before = torch._C._len_torch_function_stack()  # a device that is set is a mode, which every call goes through
+    found = verdict("process_left_alone", adapt("a kernel", kernel), Case((4,), "fp32", 30), "inference")
+    assert (found.mismatch is None) == (left is None)
+    assert torch._C._len_torch_function_stack() == before
+
+
 @pytest.mark.parametrize(
     "name", ["stack", "cat", "transpose", "sum of each row", "sum of each column", "sum"]
 )
