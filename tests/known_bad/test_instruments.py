@@ -86,7 +86,7 @@ def judged(monkeypatch: pytest.MonkeyPatch, check: object, kernel: object = Kern
     law = replace(load_laws()["exact_value"], check=check)
     monkeypatch.setitem(LAWS, "exact_value", law)
     candidate: Candidate = adapt("mine", kernel)
-    monkeypatch.setattr(run, "_loaded", lambda *_: candidate)
+    monkeypatch.setattr(run, "loaded", lambda *_: candidate)
     settings = Settings(caps=(17.3,), dtypes=("fp32",), profile="quick", laws=("exact_value",))
     return run.judge_cell("mine", Cell("mine", "exact_value", "forward", "fp32", 17.3), settings)
 
@@ -181,7 +181,7 @@ def one_pattern(softcap: float) -> Kernel:
 
 def test_one_input_in_65536_shrinks_to_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     candidate = adapt("mine", one_pattern)
-    monkeypatch.setattr(run, "_loaded", lambda *_: candidate)
+    monkeypatch.setattr(run, "loaded", lambda *_: candidate)
     settings = Settings(caps=(17.3,), dtypes=("bf16",), profile="quick")
     found = run.judge_cell("mine", Cell("mine", "exact_value", "inference", "bf16", 17.3), settings)
     assert found.case is not None
