@@ -6,8 +6,6 @@ division, for one, can be a right choice there.
 
 from __future__ import annotations
 
-import atexit
-import os
 import re
 import subprocess
 import tempfile
@@ -159,8 +157,10 @@ def compiled(
         if str(signature[name]).startswith("*")
     }
     source = ASTSource(fn=kernel, signature=dict(signature), constexprs=constants, attrs=aligned)
-    with knobs.cache.scope():
-        knobs.cache.dir = _cache()
+    # A cache of its own: LLVM goes on after an error, with code that is none, and Triton would keep it for the next one
+    # who compiles the same source, to whom the compiler then says nothing.
+    with tempfile.TemporaryDirectory(prefix="softcap-verify-") as folder, knobs.cache.scope():
+        knobs.cache.dir = folder
         with standard_error() as file:
             try:
                 asm = triton.compile(source, target=gpu, options=options).asm
@@ -168,23 +168,9 @@ def compiled(
                 words = [why(error), read(file)]
                 raise DoesNotCompile("; the compiler said: ".join(filter(None, words))) from error
             said = read(file)
-    if said.startswith("error:"):  # LLVM goes on after an error, with code that is none
+    if said.startswith("error:"):
         raise DoesNotCompile(said)
     return asm, said
-
-
-_directory: tempfile.TemporaryDirectory[str] | None = None
-
-
-def _cache() -> str:
-    """TRITON_CACHE_DIR, else a directory that goes with the process."""
-    global _directory  # noqa: PLW0603  # one directory a process, made when the first kernel is compiled
-    if "TRITON_CACHE_DIR" in os.environ:
-        return os.environ["TRITON_CACHE_DIR"]
-    if _directory is None:
-        _directory = tempfile.TemporaryDirectory(prefix="softcap-verify-")
-        atexit.register(_directory.cleanup)
-    return _directory.name
 
 
 def _wide(ttir: str) -> bool:
