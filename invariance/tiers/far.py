@@ -100,7 +100,13 @@ class Far(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
-        if func.is_view or not (_far(args) or _far(kwargs.values())):
+        if not (_far(args) or _far(kwargs.values())):
+            return func(*args, **kwargs)
+        with self:  # in inference mode `contiguous` comes here whole, marked as a view, and would copy it all
+            made = func.decompose(*args, **kwargs)
+        if made is not NotImplemented:
+            return made
+        if func.is_view:
             return func(*args, **kwargs)
         name = func._schema.name.partition("::")[2]
         self.computed |= not name.startswith(_EMPTY)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import resource
 from collections.abc import Iterator
 
 import numpy as np
@@ -211,15 +212,19 @@ def test_a_grid_that_cuda_does_not_launch_is_a_fault(grid, axis):
     assert caught.value.size == grid[caught.value.axis]
 
 
-def test_what_pytorch_does_to_far_tensors_has_the_form_and_nothing_else():
-    with interpreted(far=True) as session:
+@pytest.mark.parametrize("inference", [False, True])  # there composite operations come whole
+def test_what_pytorch_does_to_far_tensors_has_the_form_and_nothing_else(inference):
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with torch.inference_mode(inference), interpreted(far=True) as session:
         x = session.tensor((2**16, 2**16), (2**16 + 8, 1), torch.bfloat16)
         copy = x.contiguous().float().mul_(2)
         assert (copy.shape, copy.stride(), copy.dtype) == (x.shape, (2**16, 1), torch.float32)
+        assert x.reshape(-1).flatten().view(-1, 2).t().contiguous().stride() == (2**31, 1)
         assert float(x.sum()) == 0.0
         assert session.far is not None
         assert session.far.computed
         assert torch.ones(3).sum() == 3  # what is small is computed
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss < before + 2**20  # KiB: a copy would take 8 GiB
 
 
 def test_a_loop_that_cannot_be_cut_is_given_up():
