@@ -13,17 +13,7 @@ from multiprocessing import forkserver, resource_tracker
 from multiprocessing.context import ForkServerContext
 
 CONTEXT = multiprocessing.get_context("forkserver")
-# What a child would import in the middle of a cell: the first autograd function imports symbolic_shapes (0.4 s), the
-# first checkpoint imports Dynamo (0.7 s). Neither asks for a device.
-_PRELOAD = [
-    "torch",
-    "torch.fx.experimental.symbolic_shapes",
-    "torch.utils.checkpoint",
-    "torch._dynamo",
-    "hypothesis",
-    "invariance.process",
-    "invariance.run",
-]
+_PRELOAD = ["invariance.preloaded"]
 
 _spawning = threading.Lock()  # sessions may run in threads, and a start borrows environment and __main__
 _closing = threading.Event()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import lru_cache
 
 import torch
 
@@ -58,15 +59,15 @@ def cap_as_fp32(cap: float) -> float:
 
     Raises ValueError when that value is not finite and positive: no oracle has an answer there.
     """
-    from_exact = Fraction(cap) if isinstance(cap, int) else _fraction(float(cap))
-    nearest = None if from_exact is None else nearest_fp32(from_exact)
+    nearest = _nearest(cap if isinstance(cap, int) else float(cap))
     if nearest is None or not 0.0 < nearest < math.inf:
         raise ValueError(f"the cap must be finite and positive as FP32, not {cap!r}")
     return nearest
 
 
-def _fraction(value: float) -> Fraction | None:
-    return Fraction(value) if math.isfinite(value) else None
+@lru_cache(maxsize=1024, typed=True)  # every operator that is built asks, and few caps are in use
+def _nearest(cap: float) -> float | None:
+    return nearest_fp32(Fraction(cap)) if isinstance(cap, int) or math.isfinite(cap) else None
 
 
 def nearest_fp32(value: Fraction) -> float:

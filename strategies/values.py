@@ -186,8 +186,9 @@ def mixed(draw: Draw) -> Tensor:
     for number, family in enumerate(_BLEND):
         if _BLEND.index(family) == number:
             share = range(number, number + _BLEND.count(family))
-            mine = (choice >= share.start) & (choice < share.stop)
-            result[mine] = family(draw.at(draw.index[mine]))
+            mine = ((choice >= share.start) & (choice < share.stop)).nonzero(as_tuple=True)
+            if mine[0].numel():  # small tensors, most of a plan, have elements of few families
+                result[mine] = family(draw.at(draw.index[mine]))
     return result
 
 

@@ -176,16 +176,12 @@ def _grew(f: Map, args: Args, batches: int) -> bool:
     """Whether batches of calls added half of the memory that a 16-bit copy of each x would take."""
     count = _INTERPRETED if interpreted(f) else _WIDE
     given = each(args, lambda t: tiled(t, count)) if args[0].numel() else each(args, flat)
-    gc.freeze()  # what was there before is neither freed meanwhile nor looked through, which would take 0.1 s
-    try:
-        before = held(given[0].device) or 0
-        for number in range(batches):
-            _call_with_many(f, given, (batches + number) * _ADDED)
-        gc.collect()  # what waits for the collector is not kept
-        added = (held(given[0].device) or 0) - before
-    finally:
-        gc.unfreeze()
-    return added > batches * _ADDED * count
+    gc.collect()  # what was there before is not freed meanwhile
+    before = held(given[0].device) or 0
+    for number in range(batches):
+        _call_with_many(f, given, (batches + number) * _ADDED)
+    gc.collect()  # what waits for the collector is not kept
+    return (held(given[0].device) or 0) - before > batches * _ADDED * count
 
 
 def _call_with_many(f: Map, args: Args, first: int) -> None:

@@ -32,6 +32,7 @@ def _distinct(x: Tensor) -> bool:
 @wrong(
     bugs=(92,),
     must={"checkpointing", "inputs_unmodified", "interleaved_caps", "splitting", "vocabulary_shards"},
+    profile="quick",
 )
 def gaps_overwritten(softcap: float) -> Kernel:
     """The memory between the rows of a padded input is cleared."""
@@ -61,6 +62,7 @@ def gaps_overwritten(softcap: float) -> Kernel:
         "splitting",
         "vocabulary_shards",
     },
+    profile="quick",
 )
 def writes_past_the_end(softcap: float) -> Kernel:
     """The kernel pads its input to a multiple of 8 in place, into whatever lies behind it."""
@@ -90,7 +92,7 @@ def small_input_returned(softcap: float) -> Kernel:
     return Kernel(softcap, forward)
 
 
-@wrong(bugs=(32, 91), must={"result_form"}, may=ANY)
+@wrong(bugs=(32, 91), must={"result_form"}, may=ANY, profile="quick")
 def dtype_by_shape(softcap: float) -> Any:
     """Scalars come back in FP64, as a Python number would."""
     return _changed(softcap, lambda x, y: y.double() if x.dim() == 0 else y)

@@ -45,8 +45,9 @@ class Entry:
     tier: the smallest that must kill it (for a right kernel: the one that judges it). bugs: rows of BUGS.md.
     must and may: laws that have to fail, and that may. caps, dtypes: the plan it is judged on. laws: the plan
     cut to these laws, for a fault that costs seconds a cell or whose other failures tell nothing; empty for all.
-    profile: of the plan, the tier's own unless given. elements: how many a shrunk case of a law in `must` may have.
-    timeout: seconds a cell. spec: the factory itself unless given, for a fault of a module that only its judges import.
+    profile: of the plan, where a wrong kernel takes more inputs to show than the smallest has. elements: how many a
+    shrunk case of a law in `must` may have. timeout: seconds a cell. spec: the factory itself unless given, for a
+    fault of a module that only its judges import.
     """
 
     name: str

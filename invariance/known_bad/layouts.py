@@ -39,7 +39,7 @@ def width_for_stride(softcap: float) -> Kernel:
     return Kernel(softcap, forward)
 
 
-@wrong(bugs=(59,), must={"layout", "padding", "specification"})
+@wrong(bugs=(59,), must={"layout", "padding", "specification"}, profile="quick")
 def written_into_a_copy(softcap: float) -> Kernel:
     """The results of a transposed input land in a flattened copy of the output."""
 
@@ -86,6 +86,7 @@ def misaligned(softcap: float) -> Kernel:
         "splitting",
         "vocabulary_shards",
     },
+    profile="quick",
 )
 def misaligned_gradient(softcap: float) -> Kernel:
     """An upstream gradient off 16 bytes takes another path than an aligned one."""
@@ -105,7 +106,7 @@ def strided_refused(softcap: float) -> Kernel:
     return Kernel(softcap, check=check)
 
 
-@wrong(bugs=(60,), must={"layout", "specification"})
+@wrong(bugs=(60,), must={"layout", "specification"}, profile="quick")
 def permuted_dimensions(softcap: float) -> Kernel:
     """Three dimensions in no usual order are sorted by stride, and stay sorted."""
 

@@ -34,7 +34,7 @@ def output_buffer_in_eval(softcap: float) -> Any:
     return _OneBufferInEval(softcap)
 
 
-@wrong(bugs=(109, 68), must={"repeat", "same_tensor"}, laws=_CALLS)
+@wrong(bugs=(109, 68), must={"repeat", "same_tensor"}, laws=_CALLS, profile="quick")
 def cached_by_address_in_inference_mode(softcap: float) -> Kernel:
     """Results are kept by address and version: an inference tensor has no version, so that new numbers go unseen."""
     known: dict[tuple[object, ...], tuple[Tensor, Tensor]] = {}
@@ -55,6 +55,7 @@ def cached_by_address_in_inference_mode(softcap: float) -> Kernel:
     bugs=(109, 67),
     must={"inputs_unmodified", "no_aliasing"},
     laws=("grad_mode", "inputs_unmodified", "no_aliasing"),
+    profile="quick",
 )
 def inference_tensor_overwritten(softcap: float) -> Kernel:
     """What no graph can need is capped in place: an inference tensor becomes its own result."""

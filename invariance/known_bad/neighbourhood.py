@@ -32,13 +32,13 @@ def nan_poisons(softcap: float) -> Kernel:
     return Kernel(softcap, lambda x, c: torch.where(_in_eights(x.isnan()), torch.nan, capped(x, c)))
 
 
-@wrong(bugs=(11, 21), must={"cap_scaling", "cap_used", "neighbours", "padding"})
+@wrong(bugs=(11, 21), must={"cap_scaling", "cap_used", "neighbours", "padding"}, profile="quick")
 def mask_in_the_vector(softcap: float) -> Kernel:
     """An infinity, as a mask leaves it, sends its vector to a slow path."""
     return Kernel(softcap, lambda x, c: nudged(capped(x, c), _in_eights(x.isinf())))
 
 
-@wrong(bugs=(90, 33), must={"batch", "neighbours", "padding", "slicing", "splitting"})
+@wrong(bugs=(90, 33), must={"batch", "neighbours", "padding", "slicing", "splitting"}, profile="quick")
 def scaled_by_the_largest(softcap: float) -> Kernel:
     """The tensor is divided by its largest element first and multiplied back later."""
 

@@ -36,6 +36,7 @@ def last_partial_block(softcap: float) -> Kernel:
     bugs=(28,),
     must={"batch", "padding", "permutation", "slicing", "splitting", "vocabulary_shards"},
     elements=1200,
+    profile="quick",
 )
 def gradient_of_the_last_block(softcap: float) -> Kernel:
     """Only the backward treats the last partial block another way."""
@@ -66,7 +67,10 @@ def first_element(softcap: float) -> Kernel:
 
 
 @wrong(
-    bugs=(79,), must={"batch", "neighbours", "permutation", "reshaping", "slicing", "splitting"}, elements=300
+    bugs=(79,),
+    must={"batch", "neighbours", "permutation", "reshaping", "slicing", "splitting"},
+    elements=300,
+    profile="quick",
 )
 def many_rows(softcap: float) -> Kernel:
     """From 256 rows on another block size is chosen."""
@@ -82,6 +86,7 @@ def many_rows(softcap: float) -> Kernel:
     bugs=(79, 95),
     must={"batch", "grad_mode", "neighbours", "permutation", "reshaping", "slicing", "splitting"},
     elements=300,
+    profile="quick",
 )
 def many_rows_in_inference(softcap: float) -> Kernel:
     """From 256 rows on inference takes another kernel; training does not."""
@@ -96,6 +101,7 @@ def many_rows_in_inference(softcap: float) -> Kernel:
 @wrong(
     bugs=(80,),
     must={"batch", "cap_used", "empty_and_scalar", "padding", "slicing", "splitting", "vocabulary_shards"},
+    profile="quick",
 )
 def powers_of_two(softcap: float) -> Kernel:
     """Sizes that are powers of two take a fast path."""
@@ -107,7 +113,7 @@ def powers_of_two(softcap: float) -> Kernel:
     return Kernel(softcap, forward)
 
 
-@wrong(bugs=(79,), must={"batch", "padding"})
+@wrong(bugs=(79,), must={"batch", "padding"}, profile="quick")
 def large_tensors(softcap: float) -> Kernel:
     """From 4096 elements on another kernel is chosen."""
     return Kernel(softcap, lambda x, c: nudged(capped(x, c), x.numel() >= 4096))

@@ -9,12 +9,13 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from invariance.known_bad.matrix import Row, Score
+from invariance.known_bad.matrix import DEAR, Row, Score
 from invariance.offered import TIERS
 
 SCHEMA_VERSION = 1
 INTERRUPTED = "interrupted before it"
 NOT_RUN = "not run: "  # how such an outcome begins
+_DEAR = f"In the plan's tier wrong kernels meet {', '.join(sorted(DEAR))} only where they name them."
 
 
 def as_json(rows: Sequence[Row], environment: dict[str, Any], seed: int) -> dict[str, Any]:
@@ -107,7 +108,8 @@ def markdown(data: dict[str, Any]) -> str:
     return "\n".join([
         "# Kill matrix", "", data["summary"] if data["complete"] else f"Interrupted: {data['summary']}", "",
         *_table(("tier", "killed", "wrong", "false alarms", "right", "not run"), tiers), "",
-        "## Laws", "", "Which kernels each law killed, by tier.", "", *_table(("law", "tier", "kernels"), laws), "",
+        "## Laws", "", f"Which kernels each law killed, by tier. {_DEAR}", "",
+        *_table(("law", "tier", "kernels"), laws), "",
         "## Kernels", "",
         *_table(("kernel", "tier", "BUGS.md", "outcome", "laws that failed", "what it does"), kernels), "",
         *_not_run(data["kernels"]),

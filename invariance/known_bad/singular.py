@@ -64,7 +64,7 @@ def between_the_largest(softcap: float) -> Kernel:
     return Kernel(softcap, forward)
 
 
-@wrong(bugs=(59, 60), must={"layout"})
+@wrong(bugs=(59, 60), must={"layout"}, profile="quick")
 def transposed_one_ulp(softcap: float) -> Kernel:
     """A transposed matrix is walked by columns, with another rounding."""
 
@@ -126,7 +126,7 @@ def sixty_five_thousand(softcap: float) -> Kernel:
     return Kernel(softcap, forward)
 
 
-@wrong(bugs=(90,), must={"repeat"})
+@wrong(bugs=(90,), must={"repeat"}, profile="quick")
 def after_a_long_call(softcap: float) -> Kernel:
     """After a call of twice as many elements and one, the workspace fits so well that it is used again."""
     last = [0]

@@ -55,7 +55,7 @@ def finite_never_the_cap(softcap: float) -> Kernel:
     return Kernel(softcap, forward)
 
 
-@wrong(bugs=(67, 92), must={"inputs_unmodified"})
+@wrong(bugs=(67, 92), must={"inputs_unmodified"}, profile="quick")
 def first_word_cleared(softcap: float) -> Kernel:
     """NaN in the first word of an allocation that a tensor starts a little way into is cleared."""
 

@@ -28,7 +28,7 @@ def upstream_ignored(softcap: float) -> Kernel:
     return Kernel(softcap, backward=lambda x, g, c: (slope(x, c) * torch.ones_like(g)).to(x.dtype))
 
 
-@wrong(bugs=(44, 53), must={"exact_value"})
+@wrong(bugs=(44, 53), must={"exact_value"}, profile="quick")
 def small_upstream_lost(softcap: float) -> Kernel:
     """Upstream gradients below 2^-40 count as zero: the mean over a long batch vanishes."""
     return Kernel(softcap, backward=lambda x, g, c: gradient(x, torch.where(g.abs() < 2.0**-40, g * 0, g), c))
@@ -73,7 +73,7 @@ def stride_zero_read_flat(softcap: float) -> Kernel:
     return Kernel(softcap, backward=backward)
 
 
-@wrong(bugs=(65,), must={"autograd_gradients", "layout"})
+@wrong(bugs=(65,), must={"autograd_gradients", "layout"}, profile="quick")
 def transposed_upstream_misread(softcap: float) -> Kernel:
     """Rows and columns of a transposed upstream gradient are mixed up; slices and sums are right."""
 
@@ -84,7 +84,7 @@ def transposed_upstream_misread(softcap: float) -> Kernel:
     return Kernel(softcap, backward=backward)
 
 
-@wrong(bugs=(67,), must={"inputs_unmodified"}, may=ANY)
+@wrong(bugs=(67,), must={"inputs_unmodified"}, may=ANY, profile="quick")
 def upstream_overwritten(softcap: float) -> Kernel:
     """dx is written over grad_y, where the dtypes allow it."""
 
