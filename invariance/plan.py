@@ -41,7 +41,7 @@ MODELS: dict[str, tuple[Shape, ...]] = {
     "thorough": tuple(NAMED.values()),
 }
 # Large enough for the tiles of a transposing kernel, seen by the law of layouts; and where a kernel starts to keep a
-# workspace, seen by the laws about memory.
+# workspace or to work in place, seen by the laws about memory.
 TRANSPOSED: Shape = (5, 30011)
 WORKSPACE: Shape = ((1 << 17) + 1,)
 
@@ -202,6 +202,8 @@ class _Frame:
         in_one_law = {
             "splitting": [(shape, "contiguous") for shape in models],
             "layout": [(TRANSPOSED, "transposed")],
+            "reshaping": [(NAMED["decode"], "contiguous")],  # pieces of a decode step may be of its kind too
+            "inputs_unmodified": [(WORKSPACE, "contiguous")],
         }
         return tuple(in_one_law.get(self.cell.law, ()))
 
@@ -260,7 +262,7 @@ def small(frame: _Frame) -> Iterator[Case]:
 
 
 def kept(frame: _Frame) -> Iterator[Case]:
-    """As small ones, and a size at which kernels begin to keep memory: for laws about whose memory is whose."""
+    """As small ones, and a size at which kernels begin to keep memory: for laws about memory, or what is rarely run."""
     yield from small(frame)
     if frame.settings.profile in MODELS:
         yield frame.case(WORKSPACE, number=3, values="bits")

@@ -18,7 +18,7 @@ from torch import Tensor
 from invariance.candidate import Map
 from invariance.checkers import Pick, checker, scaling
 from invariance.checkers.accuracy import Args, judged_cap, unfit
-from invariance.checkers.views import each, flat, plain
+from invariance.checkers.views import each, flat, plain, tiled
 from invariance.judge import Claim
 from oracles.rounding import neighbour, round_once
 from oracles.tolerances import load_contract
@@ -28,7 +28,8 @@ from oracles.ulp import spacing
 # Analytic too, in a file of its own: what a power of two may be pulled out of.
 PARTS = (scaling,)
 
-_FEW = 32  # elements of the tensors that hold one value everywhere: the size tells nothing then
+# Elements of a case whose numbers also fill rows of 257, alike throughout: the size tells nothing then.
+_FEW = 32
 
 
 @checker(
@@ -168,23 +169,25 @@ def _settled(cap: float, dtype: torch.dtype) -> bool:
 )
 def special_values(f: Map, args: Args, pick: Pick) -> Iterator[Claim]:
     """NaN, infinities, zeros, subnormals and the largest finite numbers give what they must, among ordinary ones."""
-    mixed = _with_specials(each(args, plain), judged_cap(f), pick("first", 0, 1 << 10), pick("parity", 0, 1))
+    turns = judged_cap(f), pick("first", 0, 1 << 10), pick("parity", 0, 1)
+    mixed = _with_specials(each(args, plain), *turns)
     truth = Truth.of(mixed[0], f.cap, *mixed[1:])
     yield Claim("special among ordinary values", got=f(*mixed), want=truth, within="ulp")
     if 1 < args[0].numel() <= _FEW:
-        for label, alike in _alike(mixed):
+        wide = _with_specials(each(args, lambda t: tiled(t, 3 * 257).view(3, 257)), *turns)
+        for label, alike in _alike(wide):
             truth = Truth.of(alike[0], f.cap, *alike[1:])
             yield Claim(label, got=f(*alike), want=truth, within="ulp")
 
 
 def _alike(mixed: Args) -> Iterator[tuple[str, Args]]:
-    """One value everywhere, and in the first row alone: what a kernel asks of a whole tensor or row to save work."""
+    """One value everywhere, and in the first row alone: what a kernel asks of a tensor or a row to save work."""
     for value in (math.nan, math.inf, -math.inf, 0.0, -0.0, 1.0):
         yield f"every x {value}", (torch.full_like(mixed[0], value), *mixed[1:])
     for place in range(len(mixed)):
-        for value in (0.0, -0.0) if place else (-math.inf, math.nan):
+        for value in (0.0, -0.0) if place else (-math.inf, math.nan, 1.0):
             row = plain(mixed[place])
-            row.view(-1, row.shape[-1])[0] = value
+            row[0] = value
             yield (
                 f"the first row of {('x', 'grad_y')[place]} {value}",
                 (*mixed[:place], row, *mixed[place + 1 :]),

@@ -144,7 +144,7 @@ def accumulation(f: Map, args: Args, pick: Pick) -> Iterator[Claim]:  # noqa: AR
 @checker(
     judgement="invariance",
     passes=("backward",),
-    inputs="small",
+    inputs="kept",
     bugs=("triton-lang/triton#4004", "pytorch/pytorch#104040"),
 )
 def double_backward(f: Map, args: Args, pick: Pick) -> Iterator[Claim]:  # noqa: ARG001 - nothing to choose

@@ -38,7 +38,7 @@ def result_form(f: Map, args: Args, pick: Pick) -> Iterator[Claim]:  # noqa: ARG
     if f.pass_ != "backward":
         usual = f.out_dtype(x.dtype, x.device)
         kind = usual if usual == x.dtype else torch.float32
-    yield Claim("the type", got=type(result).__name__, want=Tensor.__name__)
+    yield Claim("the type", got=str(type(result)), want=str(Tensor))
     yield Claim("the shape", got=tuple(result.shape), want=tuple(x.shape))
     yield Claim("the dtype", got=str(result.dtype), want=str(kind))
     yield Claim("the device", got=str(result.device), want=str(x.device))
@@ -102,9 +102,7 @@ def _of_an_activation(f: Map, args: Args) -> tuple[Tensor, Tensor, Tensor, int |
     return result, *found[0]
 
 
-@checker(
-    judgement="invariance", inputs="kept", bugs=("linkedin/Liger-Kernel#254", "NVIDIA/Megatron-LM#1594")
-)
+@checker(judgement="invariance", inputs="kept", bugs=("linkedin/Liger-Kernel#254", "NVIDIA/Megatron-LM#1594"))
 def no_aliasing(f: Map, args: Args, pick: Pick) -> Iterator[Claim]:  # noqa: ARG001 - nothing to choose
     """A result shares no memory with an input or with another result, and no later call changes it."""
     first = f(*args)

@@ -47,6 +47,18 @@ def masked_batch_is_zero(softcap: float) -> Kernel:
     return Kernel(softcap, forward)
 
 
+@wrong(bugs=(55,), must={"special_values"}, laws=_SPECIAL)
+def rows_of_one_value(softcap: float) -> Kernel:
+    """A row that holds one value throughout, as of padding, is answered from a table of few digits."""
+
+    def forward(x: Tensor, c: float) -> Tensor:
+        y = capped(x, c)
+        alike = x.dim() > 1 and x.shape[-1] > 8 and bool((x == x[..., :1]).all(-1).any())
+        return torch.where((x == x[..., :1]).all(-1, keepdim=True), y * 1.001, y) if alike else y
+
+    return Kernel(softcap, forward)
+
+
 def _sized(softcap: float, wrong_at: Any) -> Kernel:
     """The right kernel, one ulp lower in the last column of the sizes named."""
 
@@ -86,6 +98,64 @@ def past_two_million(softcap: float) -> Kernel:
 def large_transposed(softcap: float) -> Kernel:
     """Large matrices that are transposed take a kernel of tiles, whose last column is another function."""
     return _sized(softcap, lambda x: x.dim() == 2 and x.numel() > 70_000 and x.t().is_contiguous())
+
+
+@wrong(
+    bugs=(77, 79), must={"reshaping"}, may={"splitting"}, laws=("reshaping", "splitting"), profile="default",
+    dtypes=("bf16",), elements=1 << 18,
+)  # fmt: skip
+def one_token_at_a_time(softcap: float) -> Kernel:
+    """A decode step over a vocabulary past 40,000, (1, 1, vocabulary), takes a kernel that is another function."""
+
+    def forward(x: Tensor, c: float) -> Tensor:
+        return nudged(capped(x, c), x.dim() == 3 and x.shape[:2] == (1, 1) and x.shape[2] > 40_000)
+
+    return Kernel(softcap, forward)
+
+
+@wrong(
+    bugs=(67,), must={"inputs_unmodified"}, laws=("inputs_unmodified", "repeat"), profile="default",
+    elements=1 << 18,
+)  # fmt: skip
+def large_gradients_in_place(softcap: float) -> Kernel:
+    """From 70,000 elements on, FP32 gradients are computed in the memory of grad_y."""
+
+    def backward(x: Tensor, g: Tensor, c: float) -> Tensor:
+        dx = gradient(x, g, c)
+        if x.numel() > 70_000 and g.is_contiguous() and g.dtype == x.dtype:
+            g.data.copy_(dx)
+        return dx
+
+    return Kernel(softcap, backward=backward)
+
+
+class _Slope(torch.autograd.Function):
+    """dx, whose own derivative by grad_y is twice what it is for large tensors."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, g: Tensor, c: float) -> Tensor:
+        ctx.c = c
+        ctx.save_for_backward(x, g)
+        return gradient(x, g, c)
+
+    @staticmethod
+    def backward(ctx: Any, h: Tensor) -> tuple[Tensor, Tensor, None]:
+        x, g = ctx.saved_tensors
+        t = torch.tanh(x.to(torch.float32) / ctx.c)
+        by_g = h * (1 - t * t) * (2.0 if x.numel() > 5000 else 1.0)
+        return (h * g * (-2 * t * (1 - t * t) / ctx.c)).to(x.dtype), by_g.to(g.dtype), None
+
+
+@wrong(
+    bugs=(69,),
+    must={"double_backward"},
+    laws=("double_backward", "repeat"),
+    profile="default",
+    elements=1 << 18,
+)
+def second_derivative_of_large_tensors(softcap: float) -> Kernel:
+    """From 5,000 elements on, the derivative of the gradient is twice too large."""
+    return Kernel(softcap, backward=_Slope.apply)
 
 
 class _Workspace:
@@ -128,7 +198,7 @@ class _Remembering:
 
 
 @wrong(
-    bugs=(53, 67), must={"memory_released"}, laws=("memory_released", "repeat"), profile="default", dtypes=("bf16",),
+    bugs=(107,), must={"memory_released"}, laws=("memory_released", "repeat"), profile="default", dtypes=("bf16",),
     elements=1 << 18,
 )  # fmt: skip
 def large_input_kept(softcap: float) -> Any:
@@ -151,7 +221,7 @@ class _Marked(Tensor):
     pass
 
 
-@wrong(bugs=(91,), must={"result_form"}, laws=("result_form", "repeat"))
+@wrong(bugs=(111,), must={"result_form"}, laws=("result_form", "repeat"))
 def results_of_another_class(softcap: float) -> Any:
     """A result is a tensor of the library's own class, through which all that is computed of it dispatches."""
     kernel = Kernel(softcap)

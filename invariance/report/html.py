@@ -172,6 +172,8 @@ def _failure(number: int, failure: dict[str, Any]) -> Markup:
 
 def _certificates(report: dict[str, Any]) -> Iterator[Markup]:
     table = rows.certificates(report)
+    if left := rows.sampled(report):
+        yield element("p", left)
     if not table.rows:
         yield element("p", "No domain was swept whole.")
         return

@@ -55,10 +55,9 @@ def _cut(whole: Table, room: int) -> str:
 
 
 def _certificates(report: dict[str, Any]) -> str:
-    whole = rows.certificates(report)
-    if not whole.rows:
-        return "## Every input\n\nNo domain was swept whole."
-    return f"## Every input\n\n{_table(whole)}\n\n{rows.CERTIFICATES_UNIT}"
+    whole, left = rows.certificates(report), rows.sampled(report)
+    told = [_table(whole), rows.CERTIFICATES_UNIT] if whole.rows else ["No domain was swept whole."]
+    return "\n\n".join(["## Every input", *told, *([left] if left else [])])
 
 
 def _failures(report: dict[str, Any], room: int) -> str:

@@ -28,6 +28,11 @@ CERTIFICATES_UNIT = (
     "to 4,096 (FP16) and 32,768 (BF16) of these."
 )
 
+SAMPLED = (
+    "FP32 was judged on samples. All of its 2^32 inputs are judged by: "
+    "softcap-verify sweep --candidate {name} --softcap {caps} --dtype fp32"
+)
+
 CODE_NOTE = (
     "Rows that begin with “code of” are information and no verdict: an approximate division is within 2 ulp on NVIDIA "
     "and may be a choice; NVIDIA's approximate tanh is off by 185 ulps at cap 30, where six are allowed; a kernel that "
@@ -146,6 +151,17 @@ def _certificate(row: dict[str, Any]) -> tuple[object, ...]:
     at = (f"{float(worst['error']):.4g}", worst["input"]["decimal"]) if worst else ("", "")
     digest = hashlib.sha256("".join(row["fingerprint"].values()).encode()).hexdigest()[:12]
     return (*head, f"{row['inputs']:,}", Bad(f"{broken:,}") if broken else "0", rounded, *at, Code(digest))
+
+
+def sampled(report: dict[str, Any]) -> str | None:
+    """What else judges FP32; None where all of it was swept, and where a sweep would judge by another contract."""
+    rows = [r for r in report["matrix"] if r["dtype"] == "fp32" and {r["FA"], r["GA"]} & {"pass", "fail"}]
+    swept = any(c["dtype"] == "fp32" for c in report["certificates"])
+    if not rows or swept or report["settings"]["rounding"] != "once":
+        return None
+    names = sorted({r["candidate"] for r in rows})
+    caps = " ".join(map(cap_text, sorted({r["cap"] for r in rows})))
+    return SAMPLED.format(name=names[0] if len(names) == 1 else "SPEC", caps=caps)
 
 
 def failures(report: dict[str, Any]) -> list[dict[str, Any]]:

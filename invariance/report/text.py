@@ -6,7 +6,7 @@ import re
 from typing import Any
 
 from invariance.report.model import Report
-from invariance.report.rows import JUDGEMENTS
+from invariance.report.rows import JUDGEMENTS, sampled
 from invariance.verdict import Verdict
 from strategies.caps import cap_text
 
@@ -29,6 +29,7 @@ def render(report: Report) -> str:
         f"NOT CERTIFIED: {c['pass']} {c['dtype']} cap {c['softcap']['given']} {c['candidate']}: {_why(c)}"
         for c in report.refused
     ]
+    parts += [told] if (told := sampled(report.as_json())) else []
     parts.append(_last_line(report))
     return "\n\n".join(parts) + "\n"
 

@@ -317,6 +317,8 @@ class BrokenByRefusal(PlainAutograd):
             raise
 
 
+Renamed = type("Tensor", (torch.Tensor,), {})  # a class of another library may have the name
+
 FORWARDS = ("forward", "inference")
 FAULTS = [
     ("result_form", adapt("odd", Odd), FORWARDS),
@@ -326,6 +328,7 @@ FAULTS = [
     ("accumulation", adapt("drops", Drops), PASSES),
     ("result_form", adapt("inference tensors", InferenceTensors), ("inference",)),
     ("result_form", adapt("learning", Learning), ("inference",)),
+    ("result_form", adapt("of another class", lambda x, cap: softcap(x, cap).as_subclass(Renamed)), FORWARDS),
     ("no_aliasing", holding(lambda y, buffer, dx: y.copy_(dx)), ("backward",)),
     ("no_aliasing", holding(spoils_y), ("backward",)),
     ("retained_graph", holding(lambda y, buffer, dx: buffer.copy_(dx).detach()), ("backward",)),

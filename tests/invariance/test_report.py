@@ -131,6 +131,20 @@ def test_an_access_outside_is_one_cause_whatever_the_sizes_were():
     assert "in laws  batch, slicing" in shown
 
 
+@pytest.mark.parametrize("render", [lambda r: markdown(r.as_json()), lambda r: html(r.as_json()), text])
+def test_fp32_that_was_only_sampled_is_said_so_with_the_command_that_judges_all_of_it(render):
+    fp32 = replace(passed("exact_value", dtype="fp32"), judgement="FA")
+    command = "softcap-verify sweep --candidate k --softcap 30 --dtype fp32"
+    swept = {**certificate(), "dtype": "fp32", "inputs": 1 << 32}
+    assert command in render(report(fp32, certificates=(certificate(),)))
+    for whole in (
+        report(passed(dtype="fp32")),
+        report(fp32, certificates=(swept,)),
+        report(fp32, settings=Settings(rounding="chain")),
+    ):
+        assert "sampl" not in render(whole)
+
+
 @pytest.mark.parametrize("render", [markdown, html])
 def test_facts_of_code_are_words_and_say_how_they_are_read(render):
     code = {"kernel": "k_kernel", "target": "sm_90", "compiled_anew_for_every_cap": True, "spills": 0}
