@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import gc
 import math
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Sequence
 from functools import partial
 
 import torch
@@ -23,6 +24,9 @@ _CALLS, _INTERPRETED_CALLS = 512, 40  # while a first result is held: rings of o
 # loads or sets up at its first calls is there. An operator in the interpreter gets fewer elements.
 _ADDED, _ROUNDS = 64, 5
 _WIDE, _INTERPRETED = 1 << 13, 1 << 9
+# Seconds. A device's backward runs in a thread of the engine's, which lets go of its tensors after the caller goes on:
+# one of many thousand cases on an H200 met a result that was still there.
+_LATE = 1.0
 _DTYPES = (torch.float16, torch.bfloat16, torch.float32)
 
 
@@ -124,11 +128,20 @@ def memory_released(f: Map, args: Args, pick: Pick) -> Iterator[Claim]:  # noqa:
     ways = [_called_and_dropped] if f.pass_ == "inference" else [_called_and_dropped, _with_an_activation]
     for way in ways:
         kept = way(f, args)
-        if not all(map(_expired, kept.values())):
-            gc.collect()  # what waits for the collector, as a cycle through an autograd context does, is not kept
+        wait_for_release(list(kept.values()), patience=0.0 if args[0].device.type == "cpu" else _LATE)
         for name, storage in kept.items():
             state = "released" if _expired(storage) else "kept"
             yield Claim(f"the memory of {name}, after a call", got=state, want="released")
+
+
+def wait_for_release(storages: Sequence[StorageWeakRef], patience: float) -> None:
+    """Wait until nobody holds them, for so many seconds at most."""
+    end = time.monotonic() + patience
+    while not all(map(_expired, storages)):
+        gc.collect()  # what waits for the collector, as a cycle through an autograd context does, is not kept
+        if time.monotonic() >= end:
+            return
+        time.sleep(0.001)
 
 
 def _called_and_dropped(f: Map, args: Args) -> dict[str, StorageWeakRef]:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import gc
+import threading
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
+from torch.multiprocessing.reductions import StorageWeakRef
 
 from invariance.candidate import PASSES, adapt
 from invariance.checkers import LAWS, NotApplicable, load_laws, memory
+from invariance.checkers.history import wait_for_release
 from strategies.case import Case
 from tests.checkers.faulty import bumped, faulty, softcap, verdict
 from tests.checkers.good import GOOD, Operator
@@ -164,6 +167,19 @@ def test_a_cycle_is_left_to_the_collector() -> None:
     found = verdict("memory_released", adapt("cyclic", Cyclic.apply), CASE, "forward")
     assert found.mismatch is None
     assert found.elements == 3
+
+
+@pytest.mark.parametrize(("patience", "gone"), [(0.0, False), (30.0, True)])
+def test_another_thread_may_let_go_a_little_later(patience: float, gone: bool) -> None:
+    """As the engine's does, in which a device's backward runs."""
+    held, asked = [torch.zeros(3)], threading.Event()
+    storage = StorageWeakRef(held[0].untyped_storage())  # type: ignore[no-untyped-call]  # torch's
+    thread = threading.Thread(target=lambda: (asked.wait(0.1 if gone else None), held.clear()))
+    thread.start()
+    wait_for_release([storage], patience)
+    assert storage.expired() == gone  # type: ignore[no-untyped-call]  # torch's
+    asked.set()
+    thread.join()
 
 
 @pytest.mark.parametrize("pass_", PASSES)
