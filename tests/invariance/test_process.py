@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import os
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -10,7 +13,9 @@ import pytest
 import torch
 
 from invariance import process
+from invariance.plan import Settings, cells
 from invariance.process import Child, Job, run_job, run_jobs
+from invariance.run import judge_cell
 
 
 def announcing_then(what):
@@ -28,6 +33,13 @@ def printing():
     """A job that writes to standard output."""
     print("noise")
     return "quiet"
+
+
+def imported_meanwhile(spec, cell, settings):
+    """A job: what judging a cell imports, and how much the collector would look through."""
+    before = set(sys.modules)
+    judge_cell(spec, cell, settings)
+    return sorted(set(sys.modules) - before), gc.get_freeze_count(), len(gc.get_objects())
 
 
 @pytest.fixture
@@ -135,3 +147,20 @@ def test_the_suite_itself_never_leaves(monkeypatch):
 def test_what_is_said_of_an_exception_names_no_address():
     error = ValueError(f"cannot take {object()} of 0x41f00000")
     assert process.in_one_line(error) == "ValueError: cannot take <object object> of 0x41f00000"
+
+
+def test_a_child_has_imported_what_laws_need_and_its_collector_skips_it(target):
+    """An autograd function, a checkpoint and a jvp each import for a tenth of a second and more, in every child."""
+    settings = Settings(dtypes=("fp32",), laws=("checkpointing", "transformed_derivatives", "double_backward"))
+    for cell in cells("native", settings):
+        kwargs = {"spec": "native", "cell": cell, "settings": settings}
+        imported, frozen, looked_through = run_job(Job(target("imported_meanwhile"), kwargs, 60)).value
+        assert not [name for name in imported if name.startswith(("torch", "invariance", "strategies"))]
+        assert frozen > 20 * looked_through
+
+
+def test_a_server_that_ends_says_nothing():
+    """nanobind takes what the collector never frees for leaks, and lists them."""
+    code = "from invariance.process import Job, run_job; print(run_job(Job('os:getpid', {}, 60)).kind)"
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert (ended.stdout, ended.stderr) == ("done\n", "")
