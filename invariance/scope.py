@@ -14,6 +14,11 @@ _BY_THE_EXACT_VALUE = frozenset({"cap_used"})
 NO_ACCURACY = "accuracy is not judged in the interpreter: its tanh is torch's, not the device's"
 
 
+def judged_elsewhere(how: str) -> str:
+    """What judges a kernel in the interpreter instead; `how` is what judges accuracy alone."""
+    return f"`check` judges its other laws, and {how} the kernel itself, on a GPU"
+
+
 @dataclass(frozen=True)
 class Scope:
     """probes: what `invariance.run:probe` said of each candidate. check_grad: as asked for; None: where it has one."""

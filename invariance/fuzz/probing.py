@@ -12,6 +12,7 @@ from invariance.fuzz.scan import LAW
 from invariance.probing import UNKNOWN, load
 from invariance.process import Child, Job, Outcome
 from invariance.run import ORDINARY_CAP
+from invariance.scope import NO_ACCURACY, judged_elsewhere
 from strategies.caps import cap_text
 
 ASKED_AT = (7.0, ORDINARY_CAP)  # caps at which the forms of a cap are tried, the second where the first kills
@@ -30,7 +31,8 @@ class Known:
 
 
 def known_of(subject: Subject, timeout: float) -> Known:
-    """Ask in a child; raises CandidateNotLoadable for what cannot be loaded or has one cap only.
+    """Ask in a child; raises CandidateNotLoadable for what cannot be loaded, has one cap only, or runs in the
+    interpreter.
 
     timeout: seconds for a call of four elements.
     """
@@ -62,6 +64,8 @@ def _facts(probed: Outcome, subject: Subject, known: Known) -> dict[str, Any]:
         _keep(probed, subject, known, Asked(ORDINARY_CAP))
         return facts
     facts |= probed.value
+    if facts.get("substitutions"):
+        raise CandidateNotLoadable(f"candidate {subject.spec!r}: {NO_ACCURACY}; {judged_elsewhere('a campaign')}")
     if facts["fixed_cap"] is not None:
         raise CandidateNotLoadable(
             f"candidate {subject.spec!r} is configured with its own cap, {cap_text(facts['fixed_cap'])}: "

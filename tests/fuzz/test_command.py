@@ -67,6 +67,7 @@ def fuzz(kernel: str, *arguments: str) -> int:
         (["--corpus", "absent/c.jsonl"], "No such file"),
         (["--candidate", "planted.py:absent"], "has no 'absent'"),
         (["--candidate", "planted.py:fixed"], "its own cap"),
+        (["--candidate", "triton-interpreted"], "accuracy is not judged in the interpreter"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else None,
 )
