@@ -30,7 +30,8 @@ def with_own_cap(spec: str, settings: Settings, timeout: float = PATIENCE) -> Se
 def probed(
     spec: str, device: str, caps: tuple[float | int, ...], dtypes: tuple[str, ...], timeout: float
 ) -> dict[str, Any]:
-    """What `invariance.run:probe` says of a candidate; raises CandidateNotLoadable, also where it refuses every cap.
+    """What `invariance.run:probe` says of a candidate; raises CandidateNotLoadable, also where it refuses every cap,
+    and where it needs a GPU and was to be judged without one.
 
     A candidate that dies or hangs on four elements is judged, not refused: it then counts as UNKNOWN.
     """
@@ -49,6 +50,11 @@ def probed(
         reasons = " and ".join(dict.fromkeys(reason for _, reason in refusals))
         raise CandidateNotLoadable(
             f"candidate {spec!r} cannot be constructed at cap {tried}: it raised {reasons}"
+        )
+    if outcome.value.get("without_a_gpu"):
+        raise CandidateNotLoadable(
+            f"candidate {spec!r} launches on a GPU, and the device is cpu: give --device cuda where there is one, or "
+            f"{INTERPRETED}{spec}, which judges the launches of a Triton kernel without one"
         )
     return {**outcome.value, "code": code}
 

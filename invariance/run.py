@@ -22,7 +22,7 @@ from invariance.serving import serving
 from invariance.sweep.api import sweep
 from invariance.sweep.document import as_json
 from invariance.tiers.faults import BUDGET, GaveUp
-from invariance.verdict import FAIL, NOT_APPLICABLE, NOT_RUN, PASS, RAISED, Cell, Verdict
+from invariance.verdict import FAIL, NO_RESULT, NOT_APPLICABLE, NOT_RUN, PASS, RAISED, Cell, Verdict
 from oracles.tolerances import load_contract
 from strategies.caps import cap_text
 from strategies.case import Case
@@ -32,6 +32,7 @@ from strategies.dtypes import TORCH
 from strategies.shrink import shrink
 
 ORDINARY_CAP = 30.0
+_NO_GPU = ("active drivers", "needs a CUDA or ROCm tensor")  # Triton's words, and those of `softcap.triton_op`
 NOT_JUDGED = "not judged"  # how the reason begins where the interpreter gave up
 
 
@@ -64,7 +65,7 @@ class Trial:
             raise NotApplicable(f"{NOT_JUDGED}: {error}") from error
         except CandidateRaised as error:
             process.leave_a_lost_device(self.device)
-            raised = Mismatch(RAISED, "instead of returning", got=str(error), want="a result")
+            raised = Mismatch(RAISED, NO_RESULT, got=str(error), want="a result")
             return Judgement(elements=1, mismatch=raised), None
         except Exception as error:  # the suite's own fault, or met outside a call: never a pass
             if _of_memory(error):
@@ -247,10 +248,20 @@ def probe(spec: str, device: str, caps: tuple[float | int, ...], dtypes: tuple[s
     return {
         **known,
         "refusals": [],
+        "without_a_gpu": device == "cpu" and _asks_for_a_gpu(candidate, cap, TORCH[dtypes[0]]),
         "differentiable": any(_differentiable(candidate, cap, TORCH[dtype], device) for dtype in dtypes),
         **_of_an_operator(candidate, cap),
         "launched": None if device == "cpu" else kernels_launched(candidate, cap, dtypes[0], device),
     }
+
+
+def _asks_for_a_gpu(candidate: Candidate, cap: float | int, dtype: torch.dtype) -> bool:
+    """Whether Triton finds no driver, or the kernel says so itself: nobody's fault but that of the device asked for."""
+    try:
+        candidate.map(cap, "inference")(torch.ones(4, dtype=dtype))
+    except CandidateRaised as error:
+        return any(words in str(error) for words in _NO_GPU)
+    return False
 
 
 def _refusal(candidate: Candidate, cap: float | int) -> str | None:

@@ -277,10 +277,10 @@ def _certificate_key(row: dict[str, Any]) -> tuple[str, ...]:
 def verify(
     candidate: str = "registry",
     *,
-    softcap: Iterable[float | int] = DEFAULT_CAPS,
-    dtype: Iterable[str] = DTYPES,
+    softcap: Iterable[float | int] | float = DEFAULT_CAPS,
+    dtype: Iterable[str] | str = DTYPES,
     device: str = "auto",
-    law: Iterable[str] = (),
+    law: Iterable[str] | str = (),
     profile: str = "default",
     explore: bool = True,
     check_grad: bool | None = None,
@@ -288,12 +288,16 @@ def verify(
     seed: int = 0,
     jobs: int | None = None,
 ) -> Report:
-    """Judge one candidate as `softcap-verify check` does.
+    """Judge one candidate as `softcap-verify check` does; a cap, a dtype or a law may stand for a list of one.
 
     Raises CandidateNotLoadable for an import path that leads nowhere, NoSuchDevice for a missing device, ValueError
     for what does not exist and for laws that say nothing of what was asked for.
     """
     device = environment.resolve_device(device)
-    settings = Settings(tuple(softcap), tuple(dtype), device, profile, seed, tuple(law))
+    settings = Settings(_several(softcap), _several(dtype), device, profile, seed, _several(law))
     workers = jobs or (1 if device != "cpu" else os.cpu_count() or 1)
     return Session(settings, (candidate,), timeout, workers, explore, check_grad).run()
+
+
+def _several(given: Any) -> tuple[Any, ...]:
+    return (given,) if isinstance(given, str | int | float) else tuple(given)

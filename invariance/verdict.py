@@ -10,7 +10,8 @@ from typing import Any
 from invariance.judge import Mismatch, Worst
 from strategies.caps import cap_text
 
-RAISED = "the candidate raised"  # the label of the mismatch of a candidate that raised where it had to return
+# What the mismatch of a candidate says that raised, or returned what is no result, where it had to return one.
+RAISED, NO_RESULT = "the candidate", "gave no result"
 PASS, FAIL, NOT_RUN, NOT_APPLICABLE = "pass", "fail", "not run", "not applicable"
 
 

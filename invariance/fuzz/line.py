@@ -21,7 +21,7 @@ from invariance.fuzz.rounds import Subject, candidate_of
 from invariance.fuzz.scan import LAW, LEAVES
 from invariance.judge import Claim, Judgement, Mismatch
 from invariance.run import Trial, arguments, is_failure
-from invariance.verdict import FAIL, NOT_APPLICABLE, PASS, RAISED, Cell, Verdict
+from invariance.verdict import FAIL, NO_RESULT, NOT_APPLICABLE, PASS, RAISED, Cell, Verdict
 from oracles.acceptance import accept
 from oracles.truth import Truth
 from strategies.case import Case
@@ -85,7 +85,7 @@ def _judged(trial: Trial, case: Case) -> tuple[Judgement, str | None]:
     try:
         return trial.judge(case)
     except LEAVES as error:
-        raised = Mismatch(RAISED, "instead of returning", got=process.in_one_line(error), want="a result")
+        raised = Mismatch(RAISED, NO_RESULT, got=process.in_one_line(error), want="a result")
         return Judgement(elements=1, mismatch=raised), None
 
 

@@ -60,6 +60,7 @@ def _first_screen(report: dict[str, Any], told: rows.Headline) -> Markup:
         element("h1", "Softcap invariance report"),
         element("p", element("span", told.state, class_=f"state {_colour(report)}"), " ", names),
         element("p", f"On {told.device}: {told.size}; {_against(report)}."),
+        *(element("p", note) for note in rows.notes(report)),
         _table(rows.matrix(report)),
         element("h2", "What ran"),
         _table(rows.ran(report)),

@@ -13,7 +13,7 @@ LIMIT, LAWS_ROOM = 65_536, 24_000  # characters: of a GitHub comment, and of it 
 
 def render(report: dict[str, Any]) -> str:
     """The whole report; what would pass the limit is cut, and says so."""
-    head = "\n\n".join([_headline(report), _table(rows.matrix(report)), f"> {rows.NOTE}"])
+    head = "\n\n".join([_headline(report), _table(rows.matrix(report)), *rows.notes(report), f"> {rows.NOTE}"])
     tail = "\n\n".join([_certificates(report), _explored(report), _not_run(report), _provenance(report)])
     laws = f"## Laws\n\n{_cut(rows.laws(report), LAWS_ROOM)}\n\n{rows.LAWS_UNIT}"
     room = LIMIT - len(head) - len(laws) - len(tail) - 200

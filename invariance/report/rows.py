@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,7 +21,8 @@ NOTE = (
 )
 LAWS_UNIT = (
     "Worst errors: forward in ulp of the output; gradient in units of 2^-24 · |grad_y|, of FP32 alone, since the "
-    "rounding of a 16-bit gradient is thousands of these."
+    "rounding of a 16-bit gradient is thousands of these. Beside six ulps the contract allows cap · 2^-149, which is "
+    "more than six for the smallest outputs."
 )
 CERTIFICATES_UNIT = (
     "Worst: forward in ulp, gradient (grad_y = 1) in units of 2^-24; the rounding of a right 16-bit gradient is up "
@@ -30,7 +31,7 @@ CERTIFICATES_UNIT = (
 
 SAMPLED = (
     "FP32 was judged on samples. All of its 2^32 inputs are judged by: "
-    "softcap-verify sweep --candidate {name} --softcap {caps} --dtype fp32"
+    "`softcap-verify sweep --candidate {name} --softcap {caps} --dtype fp32`"
 )
 
 CODE_NOTE = (
@@ -153,9 +154,32 @@ def _certificate(row: dict[str, Any]) -> tuple[object, ...]:
     return (*head, f"{row['inputs']:,}", Bad(f"{broken:,}") if broken else "0", rounded, *at, Code(digest))
 
 
+def notes(report: dict[str, Any]) -> list[str]:
+    """What was asked for and not judged as asked, though nothing failed of it."""
+    return [*_own_caps(report), *_said_nothing(report)]
+
+
+def _own_caps(report: dict[str, Any]) -> Iterator[str]:
+    asked = report["settings"]["caps"]
+    for name in report["candidates"]:
+        judged = {row["cap"] for row in report["matrix"] if row["candidate"] == name}
+        if own := sorted(judged - set(asked)):
+            told, instead = (", ".join(map(cap_text, caps)) for caps in (own, asked))
+            yield f"{name} carries its own cap: judged at {told}, not at {instead}."
+
+
+def _said_nothing(report: dict[str, Any]) -> Iterator[str]:
+    """Of laws asked for by name; where none of them spoke, the report says so anyway."""
+    named, spoke = report["settings"]["laws"], {row["law"] for row in report["laws"] if _ran(row)}
+    for law in () if named == "all" or not spoke else sorted(set(named) - spoke):
+        reasons = {row["reason"] for row in report["not_run"] if row["law"] == law}
+        yield f"{law} was not judged: {'; '.join(sorted(filter(None, reasons)))}."
+
+
 def sampled(report: dict[str, Any]) -> str | None:
-    """What else judges FP32; None where all of it was swept, and where a sweep would judge by another contract."""
-    rows = [r for r in report["matrix"] if r["dtype"] == "fp32" and {r["FA"], r["GA"]} & {"pass", "fail"}]
+    """What else judges FP32; None where all of it was swept, where a sweep would judge by another contract, or fail."""
+    judged = [r for r in report["matrix"] if r["dtype"] == "fp32"]
+    rows = [r for r in judged if "pass" in (r["FA"], r["GA"]) and "fail" not in (r["FA"], r["GA"])]
     swept = any(c["dtype"] == "fp32" for c in report["certificates"])
     if not rows or swept or report["settings"]["rounding"] != "once":
         return None

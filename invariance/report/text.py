@@ -6,7 +6,7 @@ import re
 from typing import Any
 
 from invariance.report.model import Report
-from invariance.report.rows import JUDGEMENTS, sampled
+from invariance.report.rows import JUDGEMENTS, notes, sampled
 from invariance.verdict import Verdict
 from strategies.caps import cap_text
 
@@ -16,7 +16,8 @@ _NUMBERS = re.compile(r"(?:b?float)?\d+")
 
 def render(report: Report) -> str:
     """The matrix of verdicts by dtype and cap, the failures, and a last line that says it all."""
-    parts = [_matrix(report)]
+    data = report.as_json()
+    parts = [_matrix(report), *notes(data)]
     failures = [*report.failures, *report.found]
     first = _one_a_cause(failures)
     parts += [_block(verdict, failures) for verdict in first[:SHOWN]]
@@ -29,7 +30,7 @@ def render(report: Report) -> str:
         f"NOT CERTIFIED: {c['pass']} {c['dtype']} cap {c['softcap']['given']} {c['candidate']}: {_why(c)}"
         for c in report.refused
     ]
-    parts += [told] if (told := sampled(report.as_json())) else []
+    parts += [told] if (told := sampled(data)) else []
     parts.append(_last_line(report))
     return "\n\n".join(parts) + "\n"
 
@@ -116,6 +117,7 @@ def _last_line(report: Report) -> str:
     if not report.complete and state != "incomplete":
         state += ", incomplete"
     failed = len(report.failures) + len(report.found)
-    counts = f"{len(ran)} cells, {elements:,} elements compared, {explored:,} cases explored, {failed} failed"
+    told = f"{laws} law{'s' * (laws != 1)}, {len(ran)} cell{'s' * (len(ran) != 1)}"
+    counts = f"{elements:,} elements compared, {explored:,} cases explored, {failed} failed"
     swept = sum(c.get("inputs", 0) for c in report.certificates)
-    return f"{state}: {laws} laws, {counts}, {swept:,} inputs swept"
+    return f"{state}: {told}, {counts}, {swept:,} inputs swept"

@@ -11,6 +11,7 @@ from invariance.candidate import adapt
 from invariance.checkers import load_laws
 from invariance.known_bad import modes, right
 from invariance.run import Trial
+from invariance.verdict import RAISED
 from strategies.case import Case
 
 CASE = Case((2, 3), "fp32", 17.3)
@@ -41,8 +42,8 @@ FAULTS = [
     ),
     (modes.operator_known_weakly, "grad_mode", "backward", "of an operator that is gone"),
     (modes.cap_of_the_forward_thread, "process_state", "backward", IN_THREADS),
-    (modes.cap_tensor_of_inference_mode, "first_call", "backward", "the candidate raised"),
-    (modes.cap_on_the_default_device, "process_state", "inference", "the candidate raised"),
+    (modes.cap_tensor_of_inference_mode, "first_call", "backward", RAISED),
+    (modes.cap_on_the_default_device, "process_state", "inference", RAISED),
     (modes.cap_in_a_lost_buffer, "model_dtype", "forward", "built on meta, to_empty() and load_state_dict()"),
 ]
 

@@ -100,6 +100,7 @@ def folder(tmp_path, monkeypatch):
         (["check", "--candidate", "no.such.module:Op"], "No module named 'no'"),
         (["check", "--candidate", "absent.py:Op"], "does not exist"),
         (["check", "--candidate", "good.py:absent"], "has no 'absent'; it has softcap"),
+        (["check", "--candidate", "triton", "--device", "cpu"], "interpreted:triton, which judges the launches"),
         (["check", "--softcap", "0"], "--softcap '0'"),
         (["check", "--softcap", "-1"], "--softcap '-1'"),
         (["check", "--softcap", "nan"], "finite and positive"),
@@ -336,7 +337,7 @@ def test_a_cap_that_the_candidate_refuses_is_one_failure_and_says_in_which_laws(
     out = capsys.readouterr().out
     assert "cap 7 " in out
     assert "cap 30 " in out
-    assert out.count("the candidate raised instead of returning") == 1
+    assert out.count("the candidate gave no result") == 1
     assert "RuntimeError: not seven" in out
     assert "in laws  padding, slicing" in out
 

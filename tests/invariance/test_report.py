@@ -16,7 +16,7 @@ from invariance.report.markdown import LIMIT
 from invariance.report.markdown import render as markdown
 from invariance.report.model import Explored, Report
 from invariance.report.text import render as text
-from invariance.verdict import FAIL, NOT_APPLICABLE, NOT_RUN, PASS, RAISED, Cell, Verdict
+from invariance.verdict import FAIL, NO_RESULT, NOT_APPLICABLE, NOT_RUN, PASS, RAISED, Cell, Verdict
 
 SCHEMA = json.loads(Path(report_package.__file__).with_name("schema.json").read_text())
 CASE = '{"shape":[1],"dtype":"bf16","cap":30.0,"values":["0x3f80"]}'
@@ -123,11 +123,11 @@ def test_where_no_law_applies_the_terminal_says_why_once():
 def test_an_access_outside_is_one_cause_whatever_the_sizes_were():
     def outside(law, lanes, offset):
         said = f"OutOfBounds: store: {lanes} of 256 active lanes outside y (torch.float32, {offset} elements)"
-        raised = Mismatch(RAISED, "instead of returning", got=said, want="a result")
+        raised = Mismatch(RAISED, NO_RESULT, got=said, want="a result")
         return replace(failed(law), mismatch=raised)
 
     shown = text(report(outside("batch", 255, 1), outside("slicing", 3, 253)))
-    assert shown.count("instead of returning") == 1
+    assert shown.count(NO_RESULT) == 1
     assert "in laws  batch, slicing" in shown
 
 
@@ -139,10 +139,24 @@ def test_fp32_that_was_only_sampled_is_said_so_with_the_command_that_judges_all_
     assert command in render(report(fp32, certificates=(certificate(),)))
     for whole in (
         report(passed(dtype="fp32")),
+        report(replace(failed("exact_value"), cell=fp32.cell, judgement="FA")),
         report(fp32, certificates=(swept,)),
         report(fp32, settings=Settings(rounding="chain")),
     ):
         assert "sampl" not in render(whole)
+
+
+@pytest.mark.parametrize("render", [lambda r: markdown(r.as_json()), lambda r: html(r.as_json()), text])
+def test_what_was_judged_otherwise_than_asked_is_said(render):
+    own = "k carries its own cap: judged at 30, not at 17.5."
+    assert own in render(report(passed(), settings=Settings(caps=(17.5,))))
+    assert "its own cap" not in render(report(passed(), settings=Settings(caps=(30.0, 17.5))))
+    silent = replace(UNSAID, cell=passed("batch").cell)
+    named = Settings(caps=(30.0,), laws=("slicing", "batch"))
+    assert "batch was not judged: no gradient." in render(report(passed(), silent, settings=named))
+    assert "was not judged" not in render(report(passed(), silent))
+    elsewhere = replace(silent, cell=passed("batch", "inference").cell)
+    assert "was not judged" not in render(report(passed(), passed("batch"), elsewhere, settings=named))
 
 
 @pytest.mark.parametrize("render", [markdown, html])
