@@ -41,9 +41,9 @@ MODELS: dict[str, tuple[Shape, ...]] = {
     "thorough": tuple(NAMED.values()),
 }
 # Large enough for the tiles of a transposing kernel, seen by the law of layouts; and where a kernel starts to keep a
-# workspace or to work in place, seen by the laws about memory.
+# workspace or to work in place, over 2^17 elements in rows as wide as a vocabulary, seen by the laws about memory.
 TRANSPOSED: Shape = (5, 30011)
-WORKSPACE: Shape = ((1 << 17) + 1,)
+WORKSPACE: Shape = (3, 43691)
 
 # Cases drawn by hash on top of the seams, and examples that exploration adds to a law and pass.
 DRAWN = {LEAST: 0, "quick": 1, "default": 6, "thorough": 60}

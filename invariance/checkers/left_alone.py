@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from hashlib import blake2b
 from typing import Any
 
@@ -26,7 +26,7 @@ Found = dict[str, Any]
     bugs=("Dao-AILab/flash-attention#1397", "pytorch/pytorch#128209", "unslothai/unsloth#4502"),
 )
 def process_left_alone(f: Map, args: Args, pick: Pick) -> Iterator[Claim]:  # noqa: ARG001 - nothing to choose
-    """A call leaves the process as it was: modes, dtypes, random numbers, threads, warnings, environment, signals."""
+    """A call leaves the process as it was, a refused one too: modes, dtypes, random numbers, threads, warnings."""
     if changed := f.candidate.imported:
         yield Claim("what importing the candidate changed", got="; ".join(changed[:5]), want="nothing")
     settings = settings_of(args[0].device)
@@ -59,6 +59,9 @@ def _watching(
         with torch.set_grad_enabled(grad):
             before = _read(settings)
             y = op(x)
+            found.append((before, _read(settings)))
+            with suppress(Exception):  # whether it refuses is for other laws; what it does before it does is not
+                op(x.detach().to(torch.float64))
             found.append((before, _read(settings)))
         return y
 

@@ -34,10 +34,10 @@ from strategies.dtypes import FORMATS, from_bits, name, to_bits
 from strategies.layouts import LAYOUTS, VALUE_CHANGING
 from strategies.upstream import hashed
 
-# Row counts on both sides of what block-size heuristics ask about (BUGS.md #79), in batches of some 4,096 elements.
-_ROW_COUNTS = (2, 255, 256, 257)
+# Row counts on both sides of what block-size heuristics ask about (BUGS.md #79), in batches of some 8,192 elements.
+_ROW_COUNTS = (2, 100, 255, 256, 257)
 _MORE_ROWS = (3, 31, 33, 64, 511, 513, 1023, 1024, 1025)
-_BATCH_ELEMENTS = 4096
+_BATCH_ELEMENTS = 8192
 
 
 @checker(

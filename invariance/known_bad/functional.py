@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any, cast
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 
 from invariance.known_bad.entry import good, wrong
 from invariance.known_bad.kernel import Kernel, capped, gradient, nudged, slope
@@ -39,6 +41,44 @@ class _Transformed(torch.autograd.Function):
     @classmethod
     def vmap(cls, info: Any, in_dims: tuple[int, None], x: Tensor, c: float) -> tuple[Tensor, int]:  # noqa: ARG003 - torch's
         return cast(Tensor, cls.apply(x, c)), in_dims[0]  # type: ignore[no-untyped-call]  # torch's
+
+
+@cache
+def _registered() -> Any:
+    """The right kernel as operators of torch.library, registered once."""
+
+    @torch.library.custom_op("softcap_known_bad::softcap", mutates_args=())
+    def forward(x: Tensor, c: float) -> Tensor:
+        return capped(x, c).contiguous()
+
+    @torch.library.custom_op("softcap_known_bad::softcap_backward", mutates_args=())
+    def backward(x: Tensor, grad_y: Tensor, c: float) -> Tensor:
+        return gradient(x, grad_y, c).contiguous()
+
+    plain = torch.contiguous_format
+    forward.register_fake(lambda x, c: torch.empty_like(x, dtype=torch.float32, memory_format=plain))  # noqa: ARG005
+    backward.register_fake(lambda x, grad_y, c: torch.empty_like(x, memory_format=plain))  # noqa: ARG005
+
+    def keep(ctx: Any, inputs: tuple[Tensor, float], output: Tensor) -> None:  # noqa: ARG001 - torch's
+        x, ctx.c = inputs
+        ctx.save_for_backward(x)
+
+    forward.register_autograd(lambda ctx, g: (backward(ctx.saved_tensors[0], g, ctx.c), None), setup_context=keep)
+    return forward
+
+
+@good()
+def registered_operator(softcap: float) -> Any:
+    """A custom operator with its gradient and fakes, which refuses tangents: torch would drop them without a word."""
+    kernel, operator = Kernel(softcap), _registered()
+
+    def call(x: Tensor) -> Tensor:
+        kernel.check(x)
+        if forward_ad._current_level >= 0 and forward_ad.unpack_dual(x).tangent is not None:  # type: ignore[no-untyped-call]  # torch's
+            raise NotImplementedError("this operator has no tangent")
+        return cast(Tensor, operator(x, kernel.softcap))
+
+    return call
 
 
 class _FirstDimension(_Transformed):

@@ -38,7 +38,7 @@ def mask_in_the_vector(softcap: float) -> Kernel:
     return Kernel(softcap, lambda x, c: nudged(capped(x, c), _in_eights(x.isinf())))
 
 
-@wrong(bugs=(90, 33), must={"batch", "neighbours", "padding", "slicing", "splitting"}, profile="quick")
+@wrong(bugs=(90, 33), must={"batch", "neighbours", "padding", "slicing", "splitting"}, profile="quick", elements=128)
 def scaled_by_the_largest(softcap: float) -> Kernel:
     """The tensor is divided by its largest element first and multiplied back later."""
 

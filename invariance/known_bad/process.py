@@ -156,6 +156,26 @@ def leaves_the_autocast_dtype(softcap: float) -> Kernel:
     return _leaving(softcap, lambda: torch.set_autocast_dtype("cpu", torch.float16))
 
 
+class _RefusesWithoutGradients:
+    """Refuses between two settings of the grad mode."""
+
+    def __init__(self, softcap: float) -> None:
+        self.kernel = Kernel(softcap)
+
+    def __call__(self, x: Tensor) -> Tensor:
+        before = torch.is_grad_enabled()
+        torch.set_grad_enabled(False)
+        self.kernel.check(x)
+        torch.set_grad_enabled(before)
+        return self.kernel(x)
+
+
+@wrong(bugs=(95,), must={"process_left_alone"}, may={"bad_dtypes"}, laws=("process_left_alone", "bad_dtypes"))
+def refuses_without_gradients(softcap: float) -> Any:
+    """Inputs are checked under a no_grad that a refusal does not leave: nothing is trained from there on."""
+    return _RefusesWithoutGradients(softcap)
+
+
 @wrong(bugs=(91,), must={"process_left_alone"}, laws=("process_left_alone", "process_state"))
 def builds_in_fp32(softcap: float) -> Kernel:
     """Building an operator makes FP32 the default dtype, for its constants, and leaves it."""

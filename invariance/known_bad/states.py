@@ -226,6 +226,19 @@ def another_kernel_when_compiled(softcap: float) -> Any:
     return call
 
 
+@wrong(bugs=(52, 95), must={"traced"}, laws=("traced", "repeat", "grad_mode"), elements=1 << 15)
+def another_kernel_for_rows_when_compiled(softcap: float) -> Any:
+    """Rows, as models have them, take a branch of their own under torch.compile, off by an ulp."""
+    kernel = Kernel(softcap)
+
+    def call(x: Tensor) -> Tensor:
+        if torch.compiler.is_compiling() and x.dim() > 1:
+            return nudged(kernel(x))
+        return kernel(x)
+
+    return call
+
+
 @wrong(bugs=(95, 31), must={"traced"}, laws=("traced", "repeat", "grad_mode"))
 def no_gradient_when_compiled(softcap: float) -> Any:
     """The branch for torch.compile calls the kernel alone, without its autograd function: training stops there."""

@@ -185,6 +185,44 @@ def workspace_for_large_results(softcap: float) -> Any:
     return _Workspace(softcap)
 
 
+class _Decoding:
+    """Under no_grad rows of a vocabulary are written to one buffer."""
+
+    def __init__(self, softcap: float) -> None:
+        self.kernel = Kernel(softcap)
+        self.buffers: dict[object, Tensor] = {}
+
+    def __call__(self, x: Tensor) -> Tensor:
+        y = self.kernel(x)
+        if torch.is_grad_enabled() or x.dim() < 2 or x.shape[-1] < 8192:
+            return y
+        return self.buffers.setdefault((y.shape, y.device), torch.empty_like(y)).copy_(y)
+
+
+@wrong(
+    bugs=(92,), must={"no_aliasing"}, laws=("no_aliasing", "repeat"), profile="default", dtypes=("bf16",),
+    elements=1 << 18,
+)  # fmt: skip
+def static_output_of_a_decode_step(softcap: float) -> Any:
+    """Rows of 8,192 and more, as a captured graph decodes them, share one output."""
+    return _Decoding(softcap)
+
+
+@wrong(
+    bugs=(79, 90), must={"batch"}, may={"reshaping", "splitting"}, laws=("batch", "repeat", "splitting"),
+    profile="default", elements=1 << 14,
+)  # fmt: skip
+def band_of_rows(softcap: float) -> Kernel:
+    """For 65 to 128 rows of ordinary width another tile is chosen, whose results are an ulp off."""
+
+    def forward(x: Tensor, c: float) -> Tensor:
+        return nudged(
+            capped(x, c), x.dim() > 1 and x.shape[-1] >= 64 and 64 < x.numel() // x.shape[-1] <= 128
+        )
+
+    return Kernel(softcap, forward)
+
+
 class _Remembering:
     """The last large input is kept, for a backward that never asks for it."""
 
