@@ -57,13 +57,13 @@ def compiled_by_dynamo() -> Callable[..., Tensor]:
     return _quietly()(call)
 
 
-def traced_by_dynamo() -> Callable[..., Tensor]:
-    """`call(x, op)` = op(x), traced for each op anew into operations that then run as they are.
+def traced_by_dynamo(function: Callable[..., Tensor] = _call) -> Callable[..., Tensor]:
+    """`call(x, op)` = op(x), or another function, traced for each op anew into operations that then run as they are.
 
     NumPy is left alone: Dynamo would write its functions as torch's, which have other bits.
     """
     torch.compiler.reset()
-    call = torch._dynamo.config.patch(trace_numpy=False)(torch.compile(_call, backend="aot_eager"))
+    call = torch._dynamo.config.patch(trace_numpy=False)(torch.compile(function, backend="aot_eager"))
     quiet: Callable[..., Tensor] = _quietly()(call)
     return quiet
 
@@ -81,7 +81,7 @@ def traced(f: Map, args: Args, pick: Pick) -> Iterator[Claim]:  # noqa: ARG001 -
     """Traced by torch.compile into a graph that runs as it is, the call gives its bits, also at other caps and forms.
 
     No compiler writes code here, so that a formula of PyTorch operations has to keep its bits as well. A candidate
-    that cannot be traced says so and is outside the law.
+    that cannot be traced says so and is outside the law. A result is of the dtype that its fake promised.
     """
     if interpreted(f):
         raise NotApplicable(
@@ -101,6 +101,19 @@ def traced(f: Map, args: Args, pick: Pick) -> Iterator[Claim]:  # noqa: ARG001 -
             raise NotApplicable(f"torch.compile cannot trace the candidate: {error}") from error
         label = f"traced at cap {cap_text(cap)}, {given[0].numel():,} elements"
         yield Claim(label, got=got, want=want, of=given)
+    if f.pass_ == "inference":
+        yield from _promised(f, part)
+
+
+def _promised(f: Map, args: Args) -> Iterator[Claim]:
+    """What a fake implementation promises of the dtype: a cast that follows is left out where it seems to be none."""
+    for dtype in (torch.float32, torch.bfloat16):
+
+        def followed(x: Tensor, op: Operator, dtype: torch.dtype = dtype) -> Tensor:
+            return op(x).to(dtype)
+
+        got = replace(f, op=partial(traced_by_dynamo(followed), op=f.op))(*args)
+        yield Claim("the dtype of a traced result after a cast", got=str(got.dtype), want=str(dtype))
 
 
 def _another_form(t: Tensor) -> Tensor:

@@ -44,19 +44,19 @@ class _Transformed(torch.autograd.Function):
 
 
 @cache
-def _registered() -> Any:
-    """The right kernel as operators of torch.library, registered once."""
+def _registered(name: str, promised: torch.dtype | None = torch.float32) -> Any:
+    """The right kernel as operators of torch.library, registered once; None promises the dtype of the input."""
 
-    @torch.library.custom_op("softcap_known_bad::softcap", mutates_args=())
+    @torch.library.custom_op(f"softcap_known_bad::{name}", mutates_args=())
     def forward(x: Tensor, c: float) -> Tensor:
         return capped(x, c).contiguous()
 
-    @torch.library.custom_op("softcap_known_bad::softcap_backward", mutates_args=())
+    @torch.library.custom_op(f"softcap_known_bad::{name}_backward", mutates_args=())
     def backward(x: Tensor, grad_y: Tensor, c: float) -> Tensor:
         return gradient(x, grad_y, c).contiguous()
 
     plain = torch.contiguous_format
-    forward.register_fake(lambda x, c: torch.empty_like(x, dtype=torch.float32, memory_format=plain))  # noqa: ARG005
+    forward.register_fake(lambda x, c: torch.empty_like(x, dtype=promised, memory_format=plain))  # noqa: ARG005
     backward.register_fake(lambda x, grad_y, c: torch.empty_like(x, memory_format=plain))  # noqa: ARG005
 
     def keep(ctx: Any, inputs: tuple[Tensor, float], output: Tensor) -> None:  # noqa: ARG001 - torch's
@@ -67,10 +67,8 @@ def _registered() -> Any:
     return forward
 
 
-@good()
-def registered_operator(softcap: float) -> Any:
-    """A custom operator with its gradient and fakes, which refuses tangents: torch would drop them without a word."""
-    kernel, operator = Kernel(softcap), _registered()
+def _operating(operator: Any, softcap: float) -> Any:
+    kernel = Kernel(softcap)
 
     def call(x: Tensor) -> Tensor:
         kernel.check(x)
@@ -79,6 +77,18 @@ def registered_operator(softcap: float) -> Any:
         return cast(Tensor, operator(x, kernel.softcap))
 
     return call
+
+
+@good()
+def registered_operator(softcap: float) -> Any:
+    """A custom operator with its gradient and fakes, which refuses tangents: torch would drop them without a word."""
+    return _operating(_registered("right"), softcap)
+
+
+@wrong(bugs=(112,), must={"traced"}, laws=("traced", "repeat"), dtypes=("bf16",))
+def fake_of_another_dtype(softcap: float) -> Any:
+    """The fake of a custom operator promises the dtype of the input, and the operator returns FP32."""
+    return _operating(_registered("promising", None), softcap)
 
 
 class _FirstDimension(_Transformed):

@@ -57,7 +57,7 @@ def test_good_kernels_keep_their_bits(pass_: str) -> None:
     for function in (*GOOD, hidden):
         found = verdict("traced", adapt("good", function), CASE, pass_)
         assert found.mismatch is None, (function, found.mismatch)
-        assert found.elements == 64 + 64 + 62
+        assert found.elements == 64 + 64 + 62 + (2 if pass_ == "inference" else 0)  # two dtypes that a cast follows in
 
 
 @pytest.mark.parametrize("pass_", TRACED)
