@@ -20,7 +20,7 @@ from invariance.checkers.copies import received, sent
 from invariance.checkers.crowds import crowd, listed, three_caps
 from invariance.checkers.modes import GRAD_MODES, GRADIENTS, in_module_states, of_a_dropped_operator
 from invariance.checkers.packing import Packed, packed, unpacked
-from invariance.checkers.states import STATES, threads, with_flushing
+from invariance.checkers.states import STATES, default_dtype, threads, with_flushing
 from invariance.checkers.views import LARGE, Args, each, flat, interpreted, plain, through, tiled
 from invariance.judge import Claim
 from invariance.process import fresh
@@ -188,14 +188,17 @@ def fresh_process(f: Map, args: Args, pick: Pick) -> Iterator[Claim]:  # noqa: A
 def results(
     spec: str, device: str, pass_: str, caps: tuple[Cap, ...], given: list[Packed], pickles: list[Pickle]
 ) -> list[tuple[Packed, Packed | None]]:
-    """In the fresh process, which begins with a dtype of its own: the results at each cap, in the order given.
+    """In the fresh process, which begins as a server does: the results at each cap, in the order given.
+
+    Its first call is in inference mode, under the default dtype of a BF16 model and in another dtype.
 
     With each that of the operator which was sent, None where it was not, or is not to be unpickled here.
     """
     candidate = load(spec, device)
     args = tuple(unpacked(one, device) for one in given)
-    with suppress(CandidateRaised):  # it may be made for one dtype
-        candidate.map(caps[0], "inference")(args[0].to(_another(args[0].dtype)))
+    for dtype in (args[0].dtype, _another(args[0].dtype)):
+        with default_dtype(device, dtype=torch.bfloat16), torch.inference_mode(), suppress(CandidateRaised):
+            candidate.map(caps[0], "inference")(args[0].to(dtype))  # it may be made for one dtype
     answers = []
     for cap, data in zip(caps, pickles, strict=True):
         own, op = candidate.map(cap, pass_), received(data)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from functools import cache
 from typing import Any
 
 import torch
@@ -10,6 +11,32 @@ from torch import Tensor
 
 from invariance.known_bad.entry import good, wrong
 from invariance.known_bad.kernel import Kernel, capped, gradient
+
+
+@cache
+def _cap_tensor(cap: float, device: torch.device, dtype: torch.dtype | None) -> Tensor:
+    """Kept by the process, for all operators; None is the default dtype of the call that makes it."""
+    return torch.tensor(cap, device=device, dtype=dtype)
+
+
+@wrong(bugs=(91, 109), must={"fresh_process"}, laws=("fresh_process", "first_call", "repeat"))
+def cap_kept_in_the_first_default_dtype(softcap: float) -> Kernel:
+    """The cap is a tensor that the process keeps, in BF16 where a loader of models made BF16 the default dtype."""
+    return Kernel(softcap, lambda x, c: capped(x, float(_cap_tensor(c, x.device, None))))
+
+
+@wrong(bugs=(109,), must={"fresh_process"}, laws=("fresh_process", "first_call", "repeat"))
+def cap_kept_of_inference_mode(softcap: float) -> Any:
+    """The cap is a tensor that the process keeps, and made in inference mode no graph may save it."""
+    kernel = Kernel(softcap)
+
+    def call(x: Tensor) -> Tensor:
+        kernel.check(x)
+        cap = _cap_tensor(softcap, x.device, torch.float32)
+        return torch.tanh(x.to(torch.float32) / cap) * cap
+
+    return call
+
 
 _THREADS = ("threads_at_once", "process_state", "interleaved_caps", "repeat")
 _GROWTH = ("memory_growth", "memory_released", "many_calls", "repeat")
