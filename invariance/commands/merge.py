@@ -8,15 +8,16 @@ from pathlib import Path
 from invariance.sweep import document
 from invariance.sweep.certificate import Certificate, Key, difference, gaps, merged
 from invariance.sweep.text import render
-from invariance.usage import UsageError, writable
+from invariance.usage import UsageError, possible, writable
 
 
 def run(options: argparse.Namespace) -> int:
     """Run it; gives back the exit status. Raises UsageError."""
-    writable(options.output, "-o")
+    possible(options.output, "-o")
     groups = grouped(_files(options.certificates))
     _one_a_name([parts[0] for parts in groups])
     wholes = [whole(parts) for parts in groups]
+    writable(options.output, "-o")
     for certificate in wholes:
         try:
             document.write(certificate, options.output / f"{certificate.key.stem}{document.SUFFIX}")

@@ -85,8 +85,9 @@ def _read(text: str) -> dict[str, Any]:
         recipe = json.loads(text)
         assert isinstance(recipe, dict)
     except (ValueError, AssertionError, RecursionError):
+        nor = "" if text.lstrip().startswith("{") else ", and no file is called so"
         raise UsageError(
-            f"not a case: {text[:60]!r}; give the JSON of a report's replay line, or a file of such lines"
+            f"not a case{nor}: {text[:60]!r}; give the JSON of a report's replay line, or a file of such lines"
         ) from None
     missing = [key for key in _KEYS if key not in recipe]
     if missing:

@@ -118,7 +118,7 @@ def loads(text: str) -> Certificate:
     except RecursionError:
         raise ValueError("it is nested too deep") from None
     except (KeyError, TypeError, AttributeError, IndexError, OverflowError) as error:
-        raise ValueError(f"not a certificate: {type(error).__name__}: {error}") from None
+        raise ValueError(f"a part is missing or of another type ({type(error).__name__}: {error})") from None
 
 
 def _loaded(text: str) -> Certificate:

@@ -139,7 +139,7 @@ def folder(tmp_path, monkeypatch):
             "cannot be constructed at cap 20, 30: it raised SystemExit",
         ),
         (["sweep", "--candidate", "odd.py:Never", "--softcap", "7.5"], "cap 7.5, 30: it raised RuntimeError"),
-        (["replay", "not json"], "not a case"),
+        (["replay", "not json"], "not a case, and no file is called so"),
         (["replay", "."], ". is a folder; give a file of cases"),
         (["replay", "bytes"], "bytes is no file of cases"),
         (["replay", "{}", "--timeout", "nan"], "--timeout 'nan'"),

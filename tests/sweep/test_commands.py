@@ -198,8 +198,9 @@ def test_shards_merge_to_the_whole_and_gaps_and_overlaps_are_refused(
     document.write(
         sweep("native-fp32", 30, "fp32", "forward", shard=(1024, 1024)), tmp_path / "part.cert.json"
     )
-    assert run("merge", tmp_path / "part.cert.json", "-o", tmp_path) == 2
+    assert run("merge", tmp_path / "part.cert.json", "-o", tmp_path / "left") == 2
     assert "are in none of" in capsys.readouterr().err
+    assert not (tmp_path / "left").exists()
     assert run("merge", FILE, "-o", tmp_path) == 2
 
 
