@@ -33,6 +33,24 @@ def slope(x: Tensor, c: float) -> Tensor:
     return 1 - t * t
 
 
+class Gradient(torch.autograd.Function):
+    """`gradient` with its own derivative, by x and by grad_y, written out."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, grad_y: Tensor, c: float) -> Tensor:
+        """dx, of the dtype of x."""
+        ctx.c = c
+        ctx.save_for_backward(x, grad_y)
+        return gradient(x, grad_y, c)
+
+    @staticmethod
+    def backward(ctx: Any, h: Tensor) -> tuple[Tensor, Tensor, None]:
+        """Of `h * dx`."""
+        x, grad_y = ctx.saved_tensors
+        s, t = slope(x, ctx.c), torch.tanh(x.to(torch.float32) / ctx.c)
+        return (h * grad_y * (-2 * t * s / ctx.c)).to(x.dtype), (h * s).to(grad_y.dtype), None
+
+
 def refuse_dtypes(x: Tensor) -> None:
     """TypeError unless the dtype is one that a softcap takes."""
     if x.dtype not in ACCEPTED:

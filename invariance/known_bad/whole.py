@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from invariance.known_bad.entry import wrong
-from invariance.known_bad.kernel import Kernel, capped, gradient, nudged
+from invariance.known_bad.kernel import Gradient, Kernel, capped, gradient, nudged
 
 _SPECIAL = ("special_values", "zeros", "neighbours")
 
@@ -129,21 +130,11 @@ def large_gradients_in_place(softcap: float) -> Kernel:
     return Kernel(softcap, backward=backward)
 
 
-class _Slope(torch.autograd.Function):
-    """dx, whose own derivative by grad_y is twice what it is for large tensors."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, g: Tensor, c: float) -> Tensor:
-        ctx.c = c
-        ctx.save_for_backward(x, g)
-        return gradient(x, g, c)
-
+class _TwiceWhereLarge(Gradient):
     @staticmethod
     def backward(ctx: Any, h: Tensor) -> tuple[Tensor, Tensor, None]:
-        x, g = ctx.saved_tensors
-        t = torch.tanh(x.to(torch.float32) / ctx.c)
-        by_g = h * (1 - t * t) * (2.0 if x.numel() > 5000 else 1.0)
-        return (h * g * (-2 * t * (1 - t * t) / ctx.c)).to(x.dtype), by_g.to(g.dtype), None
+        by_x, by_g, _ = Gradient.backward(ctx, h)
+        return by_x, by_g * 2 if h.numel() > 5000 else by_g, None
 
 
 @wrong(
@@ -155,19 +146,20 @@ class _Slope(torch.autograd.Function):
 )
 def second_derivative_of_large_tensors(softcap: float) -> Kernel:
     """From 5,000 elements on, the derivative of the gradient is twice too large."""
-    return Kernel(softcap, backward=_Slope.apply)
+    return Kernel(softcap, backward=_TwiceWhereLarge.apply)
 
 
 class _Workspace:
-    """Under no_grad large results share one buffer a shape."""
+    """Under no_grad results of the sizes named share one buffer a shape."""
 
-    def __init__(self, softcap: float) -> None:
+    def __init__(self, softcap: float, shared: Callable[[Tensor], bool]) -> None:
         self.kernel = Kernel(softcap)
+        self.shared = shared
         self.buffers: dict[object, Tensor] = {}
 
     def __call__(self, x: Tensor) -> Tensor:
         y = self.kernel(x)
-        if torch.is_grad_enabled() or x.numel() < 100_000:
+        if torch.is_grad_enabled() or not self.shared(x):
             return y
         return self.buffers.setdefault((y.shape, y.device), torch.empty_like(y)).copy_(y)
 
@@ -182,21 +174,7 @@ class _Workspace:
 )
 def workspace_for_large_results(softcap: float) -> Any:
     """From 100,000 elements on, a second call writes over the result of the first."""
-    return _Workspace(softcap)
-
-
-class _Decoding:
-    """Under no_grad rows of a vocabulary are written to one buffer."""
-
-    def __init__(self, softcap: float) -> None:
-        self.kernel = Kernel(softcap)
-        self.buffers: dict[object, Tensor] = {}
-
-    def __call__(self, x: Tensor) -> Tensor:
-        y = self.kernel(x)
-        if torch.is_grad_enabled() or x.dim() < 2 or x.shape[-1] < 8192:
-            return y
-        return self.buffers.setdefault((y.shape, y.device), torch.empty_like(y)).copy_(y)
+    return _Workspace(softcap, lambda x: x.numel() >= 100_000)
 
 
 @wrong(
@@ -205,7 +183,7 @@ class _Decoding:
 )  # fmt: skip
 def static_output_of_a_decode_step(softcap: float) -> Any:
     """Rows of 8,192 and more, as a captured graph decodes them, share one output."""
-    return _Decoding(softcap)
+    return _Workspace(softcap, lambda x: x.dim() > 1 and x.shape[-1] >= 8192)
 
 
 @wrong(
