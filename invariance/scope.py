@@ -14,9 +14,10 @@ _BY_THE_EXACT_VALUE = frozenset({"cap_used"})
 NO_ACCURACY = "accuracy is not judged in the interpreter: its tanh is torch's, not the device's"
 
 
-def judged_elsewhere(how: str) -> str:
-    """What judges a kernel in the interpreter instead; `how` is what judges accuracy alone."""
-    return f"`check` judges its other laws, and {how} the kernel itself, on a GPU"
+def without_accuracy(spec: str, how: str) -> str:
+    """Why a candidate in the interpreter is not taken by what judges accuracy alone, which is `how`, and what is."""
+    other = f"`check` judges its other laws, and {how} the kernel itself, on a GPU"
+    return f"candidate {spec!r}: {NO_ACCURACY}; {other}"
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from invariance.environment import NoSuchDevice, resolve_device
 from invariance.offered import DEFAULT_CAPS, DTYPES, SWEPT_PASSES
 from invariance.probing import probed
 from invariance.process import Job, run_job
-from invariance.scope import NO_ACCURACY, judged_elsewhere
+from invariance.scope import without_accuracy
 from invariance.sweep.campaign import Campaign, Occupied, Target
 from invariance.sweep.certificate import Certificate
 from invariance.sweep.text import render
@@ -102,7 +102,7 @@ def read(options: argparse.Namespace) -> Campaign:
     except CandidateNotLoadable as error:
         raise UsageError(str(error)) from error
     if found.get("substitutions"):
-        raise UsageError(f"candidate {options.candidate!r}: {NO_ACCURACY}; {judged_elsewhere('a sweep')}")
+        raise UsageError(without_accuracy(options.candidate, "a sweep"))
     if found["fixed_cap"] is not None:
         _say_own_cap(options.candidate, found["fixed_cap"], flattened(options.softcap))
         caps = (found["fixed_cap"],)

@@ -12,7 +12,7 @@ from invariance.fuzz.scan import LAW
 from invariance.probing import UNKNOWN, load
 from invariance.process import Child, Job, Outcome
 from invariance.run import ORDINARY_CAP
-from invariance.scope import NO_ACCURACY, judged_elsewhere
+from invariance.scope import without_accuracy
 from strategies.caps import cap_text
 
 ASKED_AT = (7.0, ORDINARY_CAP)  # caps at which the forms of a cap are tried, the second where the first kills
@@ -65,7 +65,7 @@ def _facts(probed: Outcome, subject: Subject, known: Known) -> dict[str, Any]:
         return facts
     facts |= probed.value
     if facts.get("substitutions"):
-        raise CandidateNotLoadable(f"candidate {subject.spec!r}: {NO_ACCURACY}; {judged_elsewhere('a campaign')}")
+        raise CandidateNotLoadable(without_accuracy(subject.spec, "a campaign"))
     if facts["fixed_cap"] is not None:
         raise CandidateNotLoadable(
             f"candidate {subject.spec!r} is configured with its own cap, {cap_text(facts['fixed_cap'])}: "
