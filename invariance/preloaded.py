@@ -6,10 +6,8 @@ import gc
 import torch._decomp.decompositions_for_jvp  # of the first jvp, 0.1 s
 import torch._dynamo  # of the first checkpoint, 0.7 s
 import torch.fx.experimental.symbolic_shapes  # of the first autograd function, 0.4 s
-import torch.utils.checkpoint
 
 import invariance.run  # noqa: F401
-import strategies.campaign  # noqa: F401
 from invariance.checkers import load_laws
 
 load_laws()

@@ -190,9 +190,8 @@ def results(
 ) -> list[tuple[Packed, Packed | None]]:
     """In the fresh process, which begins as a server does: the results at each cap, in the order given.
 
-    Its first call is in inference mode, under the default dtype of a BF16 model and in another dtype.
-
-    With each that of the operator which was sent, None where it was not, or is not to be unpickled here.
+    With each that of the operator which was sent, None where it was not, or is not to be unpickled here. The first
+    calls are in inference mode, under the default dtype of a BF16 model, the very first in another dtype.
     """
     candidate = load(spec, device)
     args = tuple(unpacked(one, device) for one in given)
