@@ -37,11 +37,19 @@ def another_stream(f: Map, args: Args, pick: Pick) -> Iterator[Claim]:  # noqa: 
     want = f(*dense)
     late = each(dense, torch.zeros_like)
     busy, stream = gpu.busy_tensor(device), gpu.new_stream(device)
-    with gpu.on(stream, device):
-        gpu.work(busy)  # meanwhile the inputs are still zeros
+
+    def work(passes: int) -> torch.cuda.Event:
+        for place in late:
+            place.zero_()
+        return gpu.work(busy, passes)  # meanwhile the inputs are still zeros
+
+    def call() -> Tensor:
         for place, values in zip(late, dense, strict=True):
             place.copy_(values)
-        got = f(*late)
+        return f(*late)
+
+    with gpu.on(stream, device):
+        got = gpu.outlasting(work, call)
     yield Claim("inputs written late on that stream", got=got, want=want, of=dense)
 
 
@@ -71,11 +79,14 @@ def concurrent_load(f: Map, args: Args, pick: Pick) -> Iterator[Claim]:  # noqa:
     busy, stream = gpu.busy_tensor(device), gpu.new_stream(device)
     side = torch.full((1024, 1024), 1e-3, device=device)
     stream.wait_stream(torch.cuda.current_stream(device))
-    with torch.cuda.stream(stream):
-        gpu.work(busy)
-        for _ in range(32):
-            side = torch.tanh(side @ side)
-    results = [f(*args) for _ in range(16)]
+
+    def work(passes: int) -> torch.cuda.Event:
+        with torch.cuda.stream(stream):
+            for _ in range(passes // 2):
+                torch.tanh(side @ side)
+            return gpu.work(busy, passes)
+
+    results = gpu.outlasting(work, lambda: [f(*args) for _ in range(16)])
     torch.cuda.current_stream(device).wait_stream(stream)
     for number, got in enumerate(results, 1):
         yield Claim(f"call {number} under load", got=got, want=want, of=args)

@@ -100,6 +100,30 @@ def test_a_replay_says_too_that_a_law_does_not_apply(temporary: str) -> None:
     assert (verdict.reason == "too small") == (verdict.status == NOT_APPLICABLE)
 
 
+class Event:
+    """The event of a device that was faster than the host so many times."""
+
+    def __init__(self, faster: int, given: list[int]) -> None:
+        self.faster, self.given = faster, given
+
+    def query(self) -> bool:
+        return len(self.given) <= self.faster
+
+
+@pytest.mark.parametrize(
+    ("faster", "given"), [(0, [64]), (2, [64, 128, 256]), (99, [64, 128, 256, 512])], ids=str
+)
+def test_work_that_a_call_outlasted_is_doubled(faster: int, given: list[int]) -> None:
+    passes: list[int] = []
+
+    def work(number: int) -> Event:
+        passes.append(number)
+        return Event(faster, passes)
+
+    assert gpu.outlasting(work, lambda: len(passes)) == len(given)
+    assert passes == given
+
+
 def test_changed_values_are_others_and_fit_where_they_came_from() -> None:
     rows = torch.arange(1.0, 5.0).expand(3, 4)
     gpu.distinct(rows).copy_(gpu.changed(rows))
