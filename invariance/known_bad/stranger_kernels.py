@@ -181,7 +181,7 @@ def rows(x: Tensor, y: Tensor, cap: float, *, wide: bool = True) -> None:
     """Rows that may have memory between them."""
     columns = x.shape[-1] if x.dim() else 1
     flat = x.reshape(-1, columns)
-    flat = flat if flat.stride(-1) == 1 and not flat.is_neg() else flat.contiguous().resolve_neg()
+    flat = flat if flat.stride(-1) == 1 else flat.contiguous()
     block = triton.next_power_of_2(columns)
     rows_kernel[(flat.shape[0],)](flat, y, cap, flat.stride(0), columns, B=block, WIDE=wide)
 

@@ -15,6 +15,7 @@ from invariance.process import resolve
 LAUNCHES = ("cap_resolution", "every_configuration", "far_offsets", "program_order")
 _CARELESS = "careless_kernels"
 _CALLS = (
+    "layout",
     "slicing",
     "inputs_unmodified",
     "guard_bands",
@@ -32,7 +33,7 @@ def _stranger(launch: str, softcap: float, module: str = "stranger_kernels", **h
     def forward(x: Tensor, cap: float) -> Tensor:
         y = torch.empty(x.shape, dtype=torch.float32, device=x.device)
         if x.numel():
-            into(x, y, cap)
+            into(x.resolve_neg(), y, cap)  # a kernel sees memory, and no bit that negates it
         return y
 
     return resolve("invariance.tiers.interpreter:InterpretedOp")(Kernel(softcap, forward))
@@ -176,7 +177,7 @@ def persistent_programs(softcap: float) -> Any:
     return _stranger("persistent", softcap)
 
 
-@good(tier="interpreter", laws=("slicing", "far_offsets"))
+@good(tier="interpreter", laws=("layout", "slicing", "far_offsets"))
 def work_queue(softcap: float) -> Any:
     """A few programs take tiles from a counter, as many as each gets."""
     return _stranger("queue", softcap)
@@ -188,13 +189,13 @@ def autotuned_blocks(softcap: float) -> Any:
     return _stranger("autotuned", softcap)
 
 
-@good(tier="interpreter", laws=("slicing", "far_offsets"))
+@good(tier="interpreter", laws=("layout", "slicing", "far_offsets"))
 def promises_that_hold(softcap: float) -> Any:
     """What the compiler is told of a block is so for every block."""
     return _stranger("hinting", softcap, _CARELESS, hint="block")
 
 
-@good(tier="interpreter", laws=("every_configuration",))
+@good(tier="interpreter", laws=("layout", "every_configuration"))
 def measured_and_restored(softcap: float) -> Any:
     """It works in place too, and the autotuner is told to restore what it finds."""
     return _stranger("autotuned_in_place", softcap, restored=True)
