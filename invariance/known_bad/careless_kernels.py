@@ -72,7 +72,7 @@ def clamped_kernel(x, y, cap, n, B: tl.constexpr):
 def hinting(x: Tensor, y: Tensor, cap: float, *, hint: str) -> None:
     """The same, and the compiler is told something."""
     n = x.numel()
-    hinting_kernel[(triton.cdiv(n, 256),)](x.contiguous(), y, cap, n, B=256, HINT=hint)
+    hinting_kernel[(triton.cdiv(n, 1024),)](x.contiguous(), y, cap, n, B=1024, HINT=hint)
 
 
 def neighbourly(x: Tensor, y: Tensor, cap: float) -> None:

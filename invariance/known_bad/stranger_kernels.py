@@ -117,14 +117,14 @@ def in_place_kernel(y, cap, n, B: tl.constexpr):
 
 def _tuned(*, fast: bool) -> Any:
     configurations = [
-        triton.Config({"B": 128, "FAST": False}, num_warps=2),
-        triton.Config({"B": 512, "FAST": fast}, num_warps=4),
+        triton.Config({"B": 256, "FAST": False}, num_warps=2),
+        triton.Config({"B": 1024, "FAST": fast}, num_warps=4),
     ]
     return triton.autotune(configs=configurations, key=["n"])(tuned_kernel)
 
 
 def _tuned_in_place(**how: Any) -> Any:
-    configurations = [triton.Config({"B": 128}), triton.Config({"B": 512})]
+    configurations = [triton.Config({"B": 256}), triton.Config({"B": 1024})]
     return triton.autotune(configs=configurations, key=["n"], **how)(in_place_kernel)
 
 
@@ -188,15 +188,15 @@ def rows(x: Tensor, y: Tensor, cap: float, *, wide: bool = True) -> None:
 
 def persistent(x: Tensor, y: Tensor, cap: float, *, wide: bool = True) -> None:
     """As many programs as the device runs at once."""
-    tiles = triton.cdiv(x.numel(), 256)
+    tiles = triton.cdiv(x.numel(), 1024)
     programs = min(tiles, torch.cuda.get_device_properties(x.device).multi_processor_count)
-    persistent_kernel[(programs,)](x.contiguous(), y, cap, x.numel(), tiles, B=256, WIDE=wide)
+    persistent_kernel[(programs,)](x.contiguous(), y, cap, x.numel(), tiles, B=1024, WIDE=wide)
 
 
 def queue(x: Tensor, y: Tensor, cap: float, *, wide: bool = True) -> None:
     """Tiles from a work queue."""
-    tiles, counter = triton.cdiv(x.numel(), 256), torch.zeros(1, dtype=torch.int32, device=x.device)
-    queue_kernel[(min(tiles, 4),)](x.contiguous(), y, counter, cap, x.numel(), tiles, B=256, WIDE=wide)
+    tiles, counter = triton.cdiv(x.numel(), 1024), torch.zeros(1, dtype=torch.int32, device=x.device)
+    queue_kernel[(min(tiles, 4),)](x.contiguous(), y, counter, cap, x.numel(), tiles, B=1024, WIDE=wide)
 
 
 def tickets(x: Tensor, y: Tensor, cap: float, *, wide: bool = True) -> None:

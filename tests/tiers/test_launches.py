@@ -121,7 +121,7 @@ def test_a_store_over_what_another_program_loaded_is_a_race_unless_it_changes_no
 
 
 def test_an_autotuned_kernel_keeps_no_tensor_and_runs_the_configuration_asked_for():
-    x, y = torch.ones(600), torch.zeros(600)
+    x, y = torch.ones(1200), torch.zeros(1200)
     for number, programs in enumerate((5, 2)):
         with interpreted(configuration=number) as session:
             kernels.autotuned(x, y, 30.0)
@@ -131,7 +131,7 @@ def test_an_autotuned_kernel_keeps_no_tensor_and_runs_the_configuration_asked_fo
 
 
 def test_programs_of_their_own_are_no_race():
-    x, y = torch.linspace(-9, 9, 2000), torch.zeros(2000)
+    x, y = torch.linspace(-9, 9, 6000), torch.zeros(6000)
     with interpreted(races=True, order="backwards"):
         kernels.blocks(x, x, 30.0)  # in place: each program reads what it overwrites
         kernels.persistent(x, y, 30.0)
