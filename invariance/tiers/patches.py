@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from types import TracebackType
+from collections.abc import Callable, Mapping
+from functools import partial
+from types import ModuleType, TracebackType
 from typing import Any
 
 
@@ -11,10 +13,10 @@ class PatchError(RuntimeError):
 
 
 class Patches:
-    """A context: ``set`` replaces an attribute, leaving the context restores all of them, latest first."""
+    """A context: ``set`` and ``update`` replace attributes, leaving it restores all of them, latest first."""
 
     def __init__(self) -> None:
-        self._undo: list[tuple[Any, str, bool, Any]] = []
+        self._undo: list[Callable[[], None]] = []
 
     def __enter__(self) -> Patches:
         return self
@@ -23,11 +25,7 @@ class Patches:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         while self._undo:
-            owner, name, own, old = self._undo.pop()
-            if own:
-                setattr(owner, name, old)
-            else:
-                delattr(owner, name)
+            self._undo.pop()()
 
     def set(self, owner: Any, name: str, value: Any) -> None:
         """Replace ``owner.name``; an inherited attribute is covered and uncovered again.
@@ -36,6 +34,16 @@ class Patches:
         """
         if not hasattr(owner, name):
             raise PatchError(f"cannot replace {name!r} of {owner!r}: it does not exist")
-        own = name in vars(owner)
-        self._undo.append((owner, name, own, vars(owner).get(name)))
+        if name in vars(owner):
+            self._undo.append(partial(setattr, owner, name, vars(owner)[name]))
+        else:
+            self._undo.append(partial(delattr, owner, name))
         setattr(owner, name, value)
+
+    def update(self, module: ModuleType, values: Mapping[str, Any]) -> None:
+        """Replace many names of a module at once; raises PatchError when it has not all of them."""
+        names = vars(module)
+        if missing := values.keys() - names.keys():
+            raise PatchError(f"cannot replace {', '.join(sorted(missing))} of {module!r}: not there")
+        self._undo.append(partial(names.update, {name: names[name] for name in values}))
+        names.update(values)

@@ -10,6 +10,7 @@ import functools
 import importlib
 import inspect
 from collections.abc import Callable
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -72,25 +73,24 @@ def repair(patches: Patches) -> dict[Any, Any]:
     _repair_indices(patches)
     fill_masked_lanes(patches)
     replaced: dict[Any, Any] = {}
-    for path in _MODULES:
-        module = importlib.import_module(path)
-        if not hasattr(module, "tanh"):
-            raise RuntimeError(f"{path} has no tanh: its functions have moved in this Triton")
-        for name, original in _functions(path):
-            replaced[original] = _substitute(name)
-            patches.set(module, name, replaced[original])
+    for module, originals in _libdevice():
+        patches.update(module, {name: _substitute(name) for name in originals})
+        replaced |= {original: _substitute(name) for name, original in originals.items()}
     return replaced
 
 
 @functools.cache
-def _functions(path: str) -> tuple[tuple[str, Any], ...]:
-    """Names and functions that a libdevice module defines; asked for before anything is replaced."""
-    members = inspect.getmembers(importlib.import_module(path), inspect.isfunction)
-    return tuple(
-        (name, function)
-        for name, function in members
-        if function.__module__ == path and not name.startswith("_")
-    )
+def _libdevice() -> list[tuple[ModuleType, dict[str, Any]]]:
+    """The modules of libdevice, each with the functions it defines by name; asked for before any is replaced."""
+    found = []
+    for path in _MODULES:
+        module = importlib.import_module(path)
+        if not hasattr(module, "tanh"):
+            raise RuntimeError(f"{path} has no tanh: its functions have moved in this Triton")
+        members = inspect.getmembers(module, inspect.isfunction)
+        own = {name: f for name, f in members if f.__module__ == path and not name.startswith("_")}
+        found.append((module, own))
+    return found
 
 
 def round_to_bf16(values: np.ndarray) -> np.ndarray:
@@ -109,6 +109,7 @@ def _from_bf16(bits: np.ndarray) -> np.ndarray:
     return values
 
 
+@functools.cache
 def _substitute(name: str) -> Callable[..., Any]:
     function: Callable[..., torch.Tensor] | None = _UNARY.get(name) or _BINARY.get(name)
     arity = 1 if name in _UNARY else 2

@@ -171,6 +171,19 @@ def test_a_patch_of_what_does_not_exist_is_an_error() -> None:
         several.set(torch, "no_such_function", None)
 
 
+def test_many_names_of_a_module_are_replaced_and_restored_or_none_is() -> None:
+    module = ModuleType("several")
+    module.one, module.two = 1, 2  # type: ignore[attr-defined]
+    with patches.Patches() as several:
+        several.update(module, {"one": 10, "two": 20})
+        several.set(module, "one", 100)
+        assert (module.one, module.two) == (100, 20)
+        with pytest.raises(patches.PatchError, match="cannot replace four, three of"):
+            several.update(module, {"two": 3, "three": 3, "four": 4})
+        assert (module.one, module.two) == (100, 20)
+    assert (module.one, module.two) == (1, 2)
+
+
 def test_a_libdevice_function_without_substitute_says_so(mutate: Mutate) -> None:
     mutant = mutate(("c * libdevice.tanh(", "c * libdevice.erfinv("))
     with interpreted(), pytest.raises(NotImplementedError, match="erfinv"):
