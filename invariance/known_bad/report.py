@@ -11,6 +11,7 @@ from typing import Any
 
 from invariance.known_bad.matrix import DEAR, Row, Score
 from invariance.offered import TIERS
+from invariance.report.rows import surroundings
 
 SCHEMA_VERSION = 1
 INTERRUPTED = "interrupted before it"
@@ -90,7 +91,7 @@ def text(rows: Sequence[Row]) -> str:
 
 
 def markdown(data: dict[str, Any]) -> str:
-    """The report for a reader: score, tiers, law by kernel by tier, then every kernel."""
+    """The report for a reader: score, tiers, complaints, law by kernel by tier, every kernel, and what ran where."""
     tiers = [
         (t["tier"], t["killed"], t["wrong"], t["false_alarms"], t["right"], t["not_run"] or "")
         for t in data["tiers"]
@@ -105,14 +106,19 @@ def markdown(data: dict[str, Any]) -> str:
         for k in data["kernels"]
         if not k["outcome"].startswith(NOT_RUN)
     ]
+    complaints = [(k["name"], said) for k in data["kernels"] for said in k["complaints"]]
+    provenance = surroundings({**data["environment"], "seed": data["seed"]})
     return "\n".join([
         "# Kill matrix", "", data["summary"] if data["complete"] else f"Interrupted: {data['summary']}", "",
         *_table(("tier", "killed", "wrong", "false alarms", "right", "not run"), tiers), "",
+        "## Not as expected", "",
+        *(_table(("kernel", "what is not as its entry says"), complaints) if complaints else ["Nothing."]), "",
         "## Laws", "", f"Which kernels each law killed, by tier. {_DEAR}", "",
         *_table(("law", "tier", "kernels"), laws), "",
         "## Kernels", "",
         *_table(("kernel", "tier", "BUGS.md", "outcome", "laws that failed", "what it does"), kernels), "",
         *_not_run(data["kernels"]),
+        "## Provenance", "", *_table(provenance.header, provenance.rows), "",
     ])  # fmt: skip
 
 
@@ -128,7 +134,7 @@ def _not_run(kernels: list[dict[str, Any]]) -> list[str]:
 
 
 def _cited(bugs: list[int]) -> str:
-    return ", ".join(f"#{bug}" for bug in bugs)
+    return ", ".join(map(str, bugs))
 
 
 def _table(head: Sequence[str], body: Iterable[Sequence[object]]) -> list[str]:

@@ -252,7 +252,12 @@ def _launched(backend: dict[str, Any]) -> str:
 
 def provenance(report: dict[str, Any]) -> Table:
     """Versions, device, commit, seed, contract, backends and settings."""
-    environment = report["environment"]
+    settings = ", ".join(f"{k} {_told(v)}" for k, v in _settings(report).items() if v is not None)
+    return surroundings(report["environment"], settings=settings)
+
+
+def surroundings(environment: dict[str, Any], **further: str) -> Table:
+    """The rows of an `environment`, and further ones."""
     flat = {
         **{k: v for k, v in environment.items() if not isinstance(v, dict)},
         **_named(environment, "packages"),
@@ -260,8 +265,14 @@ def provenance(report: dict[str, Any]) -> Table:
     }
     for name, backend in environment["candidates"].items():
         flat |= _backend(name, backend)
-    flat["settings"] = ", ".join(f"{k} {v}" for k, v in _settings(report).items() if v is not None)
-    return Table(("what", "value"), [(k, v) for k, v in flat.items() if v is not None])
+    return Table(("what", "value"), [(k, _told(v)) for k, v in (flat | further).items() if v is not None])
+
+
+def _told(value: object) -> str:
+    """Plain data in words."""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return " ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
 
 
 def _backend(name: str, backend: dict[str, Any]) -> dict[str, str]:
@@ -277,8 +288,7 @@ def _backend(name: str, backend: dict[str, Any]) -> dict[str, str]:
 
 
 def _fact(name: str, value: object) -> str:
-    told = {True: "yes", False: "no"}[value] if isinstance(value, bool) else value
-    return f"{name.replace('_', ' ')} {told}"
+    return f"{name.replace('_', ' ')} {_told(value)}"
 
 
 def code_note(report: dict[str, Any]) -> str | None:

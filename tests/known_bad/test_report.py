@@ -30,6 +30,10 @@ SURVIVED = Row(entry("survived", {"a", "b"}), (failure("a"),), 9)
 NOT_RUN = Row(entry("not_run", {"a"}, tier="device"), not_run="no device")
 PASSED = Row(entry("passed"), (), 9)
 ALARM = Row(entry("alarm"), (failure("c"),), 9)
+ENVIRONMENT = {
+    "python": "3", "packages": {"torch": "2.9"}, "device": "cuda:0", "accelerator": {"name": "Fast"}, "commit": "abc",
+    "tracked_changes": False, "seed": 7, "contract": "c", "candidates": {},
+}  # fmt: skip
 ROWS = [KILLED, SURVIVED, NOT_RUN, PASSED, ALARM]
 
 
@@ -61,14 +65,21 @@ def test_the_last_line_is_the_score_and_the_json_says_the_same() -> None:
 
 
 def test_the_markdown_holds_every_kernel_and_tier() -> None:
-    page = report.markdown(report.as_json(ROWS, {}, 0))
+    page = report.markdown(report.as_json(ROWS, ENVIRONMENT, 7))
     for words in (
         "| killed | plan |",
         "| survived |",
         "| device | no device | 1 | not_run |",
         "| device | 0 | 1 | 0 | 0 | no device |",
+        "| survived | b did not fail |",
+        "| commit | abc |",
+        "| tracked_changes | no |",
+        "| accelerator name | Fast |",
+        "| seed | 7 |",
     ):
         assert words in page
+    assert "## Not as expected\n\nNothing." not in page
+    assert "## Not as expected\n\nNothing." in report.markdown(report.as_json([KILLED, PASSED], ENVIRONMENT, 7))
 
 
 @pytest.fixture
