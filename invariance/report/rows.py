@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -156,7 +157,7 @@ def _certificate(row: dict[str, Any]) -> tuple[object, ...]:
 
 def notes(report: dict[str, Any]) -> list[str]:
     """What was asked for and not judged as asked, though nothing failed of it."""
-    return [*_own_caps(report), *_said_nothing(report)]
+    return [*_own_caps(report), *_said_nothing(report), *_not_applicable(report)]
 
 
 def _own_caps(report: dict[str, Any]) -> Iterator[str]:
@@ -174,6 +175,29 @@ def _said_nothing(report: dict[str, Any]) -> Iterator[str]:
     for law in () if named == "all" or not spoke else sorted(set(named) - spoke):
         reasons = {row["reason"] for row in report["not_run"] if row["law"] == law}
         yield f"{law} was not judged: {'; '.join(sorted(filter(None, reasons)))}."
+
+
+def _not_applicable(report: dict[str, Any]) -> Iterator[str]:
+    """Why a verdict is n/a, where others are none: by candidate and reason, the dtypes only where they differ."""
+    found: dict[tuple[str, str], dict[str, set[str]]] = {}
+    for row in report["matrix"]:
+        for judgement in JUDGEMENTS:
+            if row[judgement] == "not applicable":
+                why = found.setdefault((row["candidate"], _commonest_reason(report, row, judgement)), {})
+                why.setdefault(judgement, set()).add(row["dtype"])
+    if not any(_ran(row) for row in report["laws"]):
+        return
+    for (name, reason), judgements in found.items():
+        every = {row["dtype"] for row in report["matrix"] if row["candidate"] == name}
+        told = [j if d == every else f"{j} ({', '.join(sorted(d))})" for j, d in judgements.items()]
+        yield f"{name}: {', '.join(told)} n/a: {reason}."
+
+
+def _commonest_reason(report: dict[str, Any], row: dict[str, Any], judgement: str) -> str:
+    keys = ("candidate", "dtype", "cap")
+    cells = [r for r in report["not_run"] if r["judgement"] == judgement and all(r[k] == row[k] for k in keys)]
+    reasons = Counter(r["reason"] for r in cells if r["reason"])
+    return reasons.most_common(1)[0][0] if reasons else "no law about it was asked for"
 
 
 def sampled(report: dict[str, Any]) -> str | None:

@@ -146,7 +146,10 @@ def test_fp32_that_was_only_sampled_is_said_so_with_the_command_that_judges_all_
         assert "sampl" not in render(whole)
 
 
-@pytest.mark.parametrize("render", [lambda r: markdown(r.as_json()), lambda r: html(r.as_json()), text])
+RENDERINGS = [lambda r: markdown(r.as_json()), lambda r: html(r.as_json()), text]
+
+
+@pytest.mark.parametrize("render", RENDERINGS)
 def test_what_was_judged_otherwise_than_asked_is_said(render):
     own = "k carries its own cap: judged at 30, not at 17.5."
     assert own in render(report(passed(), settings=Settings(caps=(17.5,))))
@@ -157,6 +160,24 @@ def test_what_was_judged_otherwise_than_asked_is_said(render):
     assert "was not judged" not in render(report(passed(), silent))
     elsewhere = replace(silent, cell=passed("batch", "inference").cell)
     assert "was not judged" not in render(report(passed(), passed("batch"), elsewhere, settings=named))
+
+
+@pytest.mark.parametrize("render", RENDERINGS)
+def test_why_a_verdict_is_not_applicable_is_told_once_for_all_that_share_it(render):
+    def none(law: str, judgement: str, reason: str, dtype: str = "bf16") -> Verdict:
+        return replace(passed(law, dtype=dtype), judgement=judgement, status=NOT_APPLICABLE, reason=reason)
+
+    page = render(report(
+        passed(), passed(dtype="fp16"), none("a", "GA", "it has no gradient"), none("b", "GI", "it has no gradient"),
+        none("c", "GI", "no module"), none("d", "GI", "it has no gradient"), none("b", "FA", "x", "fp16"),
+        none("a", "GA", "it has no gradient", "fp16"),
+    ))  # fmt: skip
+    assert "k: GA, GI (bf16) n/a: it has no gradient." in page
+    assert "k: FA (bf16), GI (fp16) n/a: no law about it was asked for." in page
+    assert "k: FA (fp16) n/a: x." in page
+    assert "n/a:" not in render(report(*(replace(passed(), judgement=j) for j in ("FA", "FI", "GA", "GI"))))
+    assert "n/a: " not in render(report(UNSAID))
+
 
 
 @pytest.mark.parametrize("render", [markdown, html])
