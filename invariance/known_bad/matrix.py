@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import closing
 from dataclasses import dataclass
-from functools import partial
 
+from invariance.interrupts import SEEN_WITHIN, heed
 from invariance.known_bad.entry import Entry
 from invariance.known_bad.here import reason_not_here
 from invariance.offered import ONE_A_VENDOR
@@ -115,9 +115,13 @@ def judge_all(
     An interrupt ends those that are being judged, and propagates.
     """
     with ThreadPoolExecutor(jobs) as pool:
+        judged = [pool.submit(judge, entry, seed=seed) for entry in entries]
         try:
-            for row in pool.map(partial(judge, seed=seed), entries):
-                progress(row)
+            for future in judged:
+                while not future.done():
+                    wait([future], timeout=SEEN_WITHIN)
+                    heed()
+                progress(row := future.result())
                 yield row
         except (KeyboardInterrupt, GeneratorExit):
             with closed_down():

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from invariance import cli
+from invariance import cli, interrupts
 from invariance.commands import mutants
 from invariance.known_bad import matrix, report
 from invariance.known_bad.entry import ANY, Entry
@@ -200,3 +200,16 @@ def test_an_interrupt_ends_the_kernels_that_are_being_judged(monkeypatch: pytest
     assert time.monotonic() - begun < 20
     assert "fourth" not in started
     assert run_job(Job("os:getpid", {}, 20.0)).kind == "done"
+
+
+def test_an_interrupt_that_python_swallows_ends_them_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    def judge(entry: Entry, *, seed: int) -> Row:
+        interrupts._noted.set()  # what the handler leaves when a collection or a finalizer swallows what it raises
+        outcome = run_job(Job("signal:pause", {}, 60.0))
+        return Row(entry, compared=0 if outcome.kind == "crashed" else 1)
+
+    monkeypatch.setattr(matrix, "judge", judge)
+    begun = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        list(matrix.judge_all([entry(name, {"a"}) for name in ("first", "second")], jobs=1))
+    assert time.monotonic() - begun < 20
