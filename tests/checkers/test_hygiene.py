@@ -2,20 +2,11 @@
 
 from __future__ import annotations
 
-import gc
-import os
-import random
-import signal
-import sys
-import warnings
-
-import numpy as np
 import pytest
 import torch
 
 from invariance.candidate import PASSES, CandidateRaised, adapt
 from invariance.checkers import LAWS, load_laws
-from invariance.checkers.settings import settings_of
 from strategies.case import Case
 from strategies.layouts import LAYOUTS
 from tests.checkers.faulty import faulty, softcap, verdict
@@ -404,66 +395,6 @@ def test_a_result_that_is_several_elements_in_one_place_is_no_result():
     assert found.mismatch.label == "two elements in one place"
 
 
-ACTIONS = {
-    "the default dtype": lambda: torch.set_default_dtype(torch.float64),
-    "the thread count": lambda: torch.set_num_threads(3),
-    "the grad mode": lambda: torch._C._set_grad_enabled(not torch.is_grad_enabled()),
-    "deterministic mode": lambda: torch.set_deterministic_debug_mode(0),
-    "the matmul precision": lambda: torch.set_float32_matmul_precision("medium"),
-    "anomaly mode": lambda: torch.set_anomaly_enabled(False),
-    "flushing of denormals": lambda: torch.set_flush_denormal(True),
-    "Python's random numbers": random.random,
-    "the random numbers of the CPU": lambda: torch.manual_seed(0x5EED),
-    "autocast on cpu": lambda: torch.set_autocast_enabled("cpu", True),
-    "the autocast dtype on cpu": lambda: torch.set_autocast_dtype("cpu", torch.float16),
-    "the autocast cache": lambda: torch.set_autocast_cache_enabled(False),
-    "the default device": lambda: torch.set_default_device("meta"),
-    "torch's print options": lambda: torch.set_printoptions(precision=7),
-    "cudnn.benchmark": lambda: setattr(torch.backends.cudnn, "benchmark", True),
-    "cudnn.deterministic": lambda: setattr(torch.backends.cudnn, "deterministic", True),
-    "cudnn.allow_tf32": lambda: setattr(torch.backends.cudnn, "allow_tf32", True),
-    "the garbage collector": gc.disable,
-    "the recursion limit": lambda: sys.setrecursionlimit(12345),
-    "the warning filters": lambda: warnings.simplefilter("ignore"),
-    "the environment": lambda: os.environ.update(SOFTCAP_TUNED="1"),
-    "the import path": lambda: sys.path.append("/nowhere"),
-    "the working directory": lambda: os.chdir("/"),
-    "signal handlers": lambda: signal.signal(signal.SIGUSR1, signal.SIG_IGN),
-    "NumPy's random numbers": np.random.rand,
-    "NumPy's error handling": lambda: np.seterr(all="raise"),
-    "NumPy's print options": lambda: np.set_printoptions(precision=3),
-}
-
-
-@pytest.mark.parametrize("name", ACTIONS)
-def test_what_a_call_leaves_behind_is_found_and_put_right(name):
-    def kernel(x, cap):
-        y = softcap(x, cap)
-        ACTIONS[name]()
-        return y
-
-    device = torch.device("cpu")
-    before = settings_of(device)[name].read()
-    found = verdict("process_left_alone", adapt("leaving", kernel), Case((4,), "fp32", 30), "inference")
-    assert found.mismatch is not None
-    assert found.mismatch.label.startswith(name)
-    assert settings_of(device)[name].read() == before
-
-
-@pytest.mark.parametrize("left", [None, "meta"])
-def test_the_law_leaves_no_default_device_set(left):
-    def kernel(x, cap):
-        y = softcap(x, cap)
-        if left is not None:
-            torch.set_default_device(left)
-        return y
-
-    before = torch._C._len_torch_function_stack()  # a device that is set is a mode, which every call goes through
-    found = verdict("process_left_alone", adapt("a kernel", kernel), Case((4,), "fp32", 30), "inference")
-    assert (found.mismatch is None) == (left is None)
-    assert torch._C._len_torch_function_stack() == before
-
-
 @pytest.mark.parametrize(
     "name", ["stack", "cat", "transpose", "sum of each row", "sum of each column", "sum"]
 )
@@ -494,73 +425,6 @@ def test_memory_around_a_view_is_watched(dtype):
     found = verdict("inputs_unmodified", wrong(forward=forward), case, "inference")
     assert found.mismatch is not None
     assert found.mismatch.label == "the memory of x"
-
-
-def test_bad_caps_are_those_a_candidate_is_ever_given_and_only_of_constructed_candidates():
-    tried = []
-
-    class Recording(PlainAutograd):
-        def __init__(self, softcap):
-            tried.append(softcap)
-            super().__init__(softcap)
-
-    assert (
-        verdict("bad_caps", adapt("recording", Recording), Case((4,), "fp32", 30), "forward").mismatch is None
-    )
-    assert all(type(cap) in (int, float) for cap in tried)
-    assert len(tried) > 8
-    assert LAWS["bad_caps"].applies("function") is not None
-    assert LAWS["bad_caps"].applies("operator") is None
-
-
-class Lenient(PlainAutograd):
-    """Takes what a rule lets through, and refuses the rest as it should."""
-
-    takes = staticmethod(lambda x: False)
-
-    def __call__(self, x):
-        return self.value(x) if self.takes(x) else super().__call__(x)
-
-
-@pytest.mark.parametrize(
-    ("takes", "label"),
-    [
-        (lambda x: x.numel() == 0, "of shape (0,)"),
-        (lambda x: x.dim() == 0, "of shape ()"),
-        (lambda x: x.numel() > 1000, "of shape (1025,)"),
-        (lambda x: x.dtype == torch.float64 and x.dim() == 2, "torch.float64 of shape (2, 3)"),
-        (lambda x: x.dtype == torch.int16, "torch.int16 of shape (4,)"),
-        (lambda x: x.dtype == torch.uint16, "torch.uint16 of shape (4,)"),
-        (lambda x: x.dtype == torch.float8_e5m2, "torch.float8_e5m2 of shape (4,)"),
-    ],
-)
-def test_a_dtype_is_refused_at_every_size(takes, label):
-    candidate = adapt("lenient", type("Taking", (Lenient,), {"takes": staticmethod(takes)}))
-    found = verdict("bad_dtypes", candidate, Case((4,), "fp32", 30), "inference").mismatch
-    assert found is not None
-    assert label in found.label
-
-
-@pytest.mark.parametrize(("low", "high"), [(-0.5, 0.0), (-1e6, -1000.0), (-1e-30, -1e-36), (1e50, 1e60)])
-def test_no_stretch_of_bad_caps_is_overlooked(low, high):
-    class Taking(PlainAutograd):
-        def __init__(self, softcap):
-            super().__init__(30 if low < softcap < high else softcap)
-
-    for seed in range(3):
-        case = Case((4,), "fp32", 30, seed=seed)
-        assert verdict("bad_caps", adapt("taking", Taking), case, "forward").mismatch is not None
-
-
-def test_the_caps_tried_do_not_depend_on_the_cap_asked_for():
-    class OnlyThirty(WideOutput):
-        def __init__(self, softcap):
-            super().__init__(30)
-
-    for cap in (30, 17.3):
-        case = Case((4,), "bf16", cap)
-        assert verdict("cap_used", adapt("thirty", OnlyThirty), case, "inference").mismatch is not None
-    assert LAWS["cap_used"].applies("instance") is not None
 
 
 def test_a_second_derivative_that_raises_or_is_right_passes():
