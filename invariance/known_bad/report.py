@@ -11,6 +11,7 @@ from typing import Any
 
 from invariance.known_bad.matrix import DEAR, Row, Score
 from invariance.offered import TIERS
+from invariance.report.markdown import table
 from invariance.report.rows import surroundings
 
 SCHEMA_VERSION = 1
@@ -108,18 +109,18 @@ def markdown(data: dict[str, Any]) -> str:
     ]
     complaints = [(k["name"], said) for k in data["kernels"] for said in k["complaints"]]
     provenance = surroundings({**data["environment"], "seed": data["seed"]})
-    return "\n".join([
-        "# Kill matrix", "", data["summary"] if data["complete"] else f"Interrupted: {data['summary']}", "",
-        *_table(("tier", "killed", "wrong", "false alarms", "right", "not run"), tiers), "",
-        "## Not as expected", "",
-        *(_table(("kernel", "what is not as its entry says"), complaints) if complaints else ["Nothing."]), "",
-        "## Laws", "", f"Which kernels each law killed, by tier. {_DEAR}", "",
-        *_table(("law", "tier", "kernels"), laws), "",
-        "## Kernels", "",
-        *_table(("kernel", "tier", "BUGS.md", "outcome", "laws that failed", "what it does"), kernels), "",
+    return "\n\n".join([
+        "# Kill matrix", data["summary"] if data["complete"] else f"Interrupted: {data['summary']}",
+        table(("tier", "killed", "wrong", "false alarms", "right", "not run"), tiers),
+        "## Not as expected",
+        table(("kernel", "what is not as its entry says"), complaints) if complaints else "Nothing.",
+        "## Laws", f"Which kernels each law killed, by tier. {_DEAR}",
+        table(("law", "tier", "kernels"), laws),
+        "## Kernels",
+        table(("kernel", "tier", "BUGS.md", "outcome", "laws that failed", "what it does"), kernels),
         *_not_run(data["kernels"]),
-        "## Provenance", "", *_table(provenance.header, provenance.rows), "",
-    ])  # fmt: skip
+        "## Provenance", table(provenance.header, provenance.rows),
+    ]) + "\n"  # fmt: skip
 
 
 def _not_run(kernels: list[dict[str, Any]]) -> list[str]:
@@ -130,18 +131,11 @@ def _not_run(kernels: list[dict[str, Any]]) -> list[str]:
             reason = kernel["outcome"].removeprefix(NOT_RUN)
             groups.setdefault((kernel["tier"], reason), []).append(kernel["name"])
     rows = [(tier, reason, len(names), ", ".join(names)) for (tier, reason), names in groups.items()]
-    return ["## Not run", "", *_table(("tier", "why", "how many", "kernels"), rows), ""] if rows else []
+    return ["## Not run", table(("tier", "why", "how many", "kernels"), rows)] if rows else []
 
 
 def _cited(bugs: list[int]) -> str:
     return ", ".join(map(str, bugs))
-
-
-def _table(head: Sequence[str], body: Iterable[Sequence[object]]) -> list[str]:
-    def line(cells: Sequence[object]) -> str:
-        return "| " + " | ".join(str(cell).replace("|", "\\|") for cell in cells) + " |"
-
-    return [line(head), line(["---"] * len(head)), *map(line, body)]
 
 
 def write(folder: Path, data: dict[str, Any]) -> None:

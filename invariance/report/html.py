@@ -10,6 +10,7 @@ from typing import Any
 from invariance.judge import Mismatch
 from invariance.report import picture, profile, rows
 from invariance.report.markup import Markup, element, joined
+from invariance.report.notes import notes, sampled
 from invariance.report.rows import Bad, Code, Table
 from invariance.report.style import CSS
 from invariance.verdict import failure_lines
@@ -60,7 +61,7 @@ def _first_screen(report: dict[str, Any], told: rows.Headline) -> Markup:
         element("h1", "Softcap invariance report"),
         element("p", element("span", told.state, class_=f"state {_colour(report)}"), " ", names),
         element("p", f"On {told.device}: {told.size}; {_against(report)}."),
-        *(element("p", note) for note in rows.notes(report)),
+        *(element("p", note) for note in notes(report)),
         _table(rows.matrix(report)),
         element("h2", "What ran"),
         _table(rows.ran(report)),
@@ -173,7 +174,7 @@ def _failure(number: int, failure: dict[str, Any]) -> Markup:
 
 def _certificates(report: dict[str, Any]) -> Iterator[Markup]:
     table = rows.certificates(report)
-    if left := rows.sampled(report):
+    if left := sampled(report):
         yield element("p", left)
     if not table.rows:
         yield element("p", "No domain was swept whole.")

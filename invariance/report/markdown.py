@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from invariance.report import rows
+from invariance.report.notes import notes, sampled
 from invariance.report.rows import Bad, Code, Table
 
 LIMIT, LAWS_ROOM = 65_536, 24_000  # characters: of a GitHub comment, and of it for the table of laws
@@ -13,7 +14,7 @@ LIMIT, LAWS_ROOM = 65_536, 24_000  # characters: of a GitHub comment, and of it 
 
 def render(report: dict[str, Any]) -> str:
     """The whole report; what would pass the limit is cut, and says so."""
-    head = "\n\n".join([_headline(report), _table(rows.matrix(report)), *rows.notes(report), f"> {rows.NOTE}"])
+    head = "\n\n".join([_headline(report), _table(rows.matrix(report)), *notes(report), f"> {rows.NOTE}"])
     tail = "\n\n".join([_certificates(report), _explored(report), _not_run(report), _provenance(report)])
     laws = f"## Laws\n\n{_cut(rows.laws(report), LAWS_ROOM)}\n\n{rows.LAWS_UNIT}"
     room = LIMIT - len(head) - len(laws) - len(tail) - 200
@@ -55,7 +56,7 @@ def _cut(whole: Table, room: int) -> str:
 
 
 def _certificates(report: dict[str, Any]) -> str:
-    whole, left = rows.certificates(report), rows.sampled(report)
+    whole, left = rows.certificates(report), sampled(report)
     told = [_table(whole), rows.CERTIFICATES_UNIT] if whole.rows else ["No domain was swept whole."]
     return "\n\n".join(["## Every input", *told, *([left] if left else [])])
 

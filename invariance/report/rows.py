@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,11 +27,6 @@ LAWS_UNIT = (
 CERTIFICATES_UNIT = (
     "Worst: forward in ulp, gradient (grad_y = 1) in units of 2^-24; the rounding of a right 16-bit gradient is up "
     "to 4,096 (FP16) and 32,768 (BF16) of these."
-)
-
-SAMPLED = (
-    "FP32 was judged on samples. All of its 2^32 inputs are judged by: "
-    "`softcap-verify sweep --candidate {name} --softcap {caps} --dtype fp32`"
 )
 
 CODE_NOTE = (
@@ -82,10 +76,10 @@ def headline(report: dict[str, Any]) -> Headline:
     state = report["verdict"].upper()
     if not report["complete"] and report["verdict"] != "incomplete":
         state += ", INCOMPLETE"
-    ran = [row for row in report["laws"] if row["status"] in ("pass", "fail")]
-    judged = sum(row["elements"] for row in ran)
+    ran = [row for row in report["laws"] if judged(row)]
+    elements = sum(row["elements"] for row in ran)
     device = (report["environment"]["accelerator"] or {}).get("name") or report["environment"]["device"]
-    size = f"{len(ran)} cells, {judged:,} elements compared"
+    size = f"{len(ran)} cells, {elements:,} elements compared"
     return Headline(state, tuple(report["candidates"]), device, size)
 
 
@@ -102,13 +96,13 @@ def laws(report: dict[str, Any]) -> Table:
     """Each law that ran in a pass; the candidate stands there only where there are several."""
     width = 7 if len(report["candidates"]) > 1 else 6
     header = ("law", "pass", "verdict", "cases", "elements", "worst error", "candidate")
-    rows = [_law(key, cells) for key, cells in _grouped(report["laws"]).items() if any(map(_ran, cells))]
+    rows = [_law(key, cells) for key, cells in _grouped(report["laws"]).items() if any(map(judged, cells))]
     return Table(header[:width], [row[:width] for row in rows])
 
 
 def _law(key: tuple[str, str, str], cells: list[dict[str, Any]]) -> tuple[object, ...]:
     candidate, law, pass_ = key
-    ran = [cell for cell in cells if _ran(cell)]
+    ran = [cell for cell in cells if judged(cell)]
     failed = sum(cell["status"] == "fail" for cell in cells)
     worst = max((c["worst"]["error"] for c in ran if c["worst"] and _tells(c)), default=None)
     return (
@@ -122,7 +116,8 @@ def _law(key: tuple[str, str, str], cells: list[dict[str, Any]]) -> tuple[object
     )
 
 
-def _ran(cell: dict[str, Any]) -> bool:
+def judged(cell: dict[str, Any]) -> bool:
+    """Whether a law ran in a cell and said something of it."""
     return cell["status"] in ("pass", "fail")
 
 
@@ -153,63 +148,6 @@ def _certificate(row: dict[str, Any]) -> tuple[object, ...]:
     at = (f"{float(worst['error']):.4g}", worst["input"]["decimal"]) if worst else ("", "")
     digest = hashlib.sha256("".join(row["fingerprint"].values()).encode()).hexdigest()[:12]
     return (*head, f"{row['inputs']:,}", Bad(f"{broken:,}") if broken else "0", rounded, *at, Code(digest))
-
-
-def notes(report: dict[str, Any]) -> list[str]:
-    """What was asked for and not judged as asked, though nothing failed of it."""
-    return [*_own_caps(report), *_said_nothing(report), *_not_applicable(report)]
-
-
-def _own_caps(report: dict[str, Any]) -> Iterator[str]:
-    asked = report["settings"]["caps"]
-    for name in report["candidates"]:
-        judged = {row["cap"] for row in report["matrix"] if row["candidate"] == name}
-        if own := sorted(judged - set(asked)):
-            told, instead = (", ".join(map(cap_text, caps)) for caps in (own, asked))
-            yield f"{name} carries its own cap: judged at {told}, not at {instead}."
-
-
-def _said_nothing(report: dict[str, Any]) -> Iterator[str]:
-    """Of laws asked for by name; where none of them spoke, the report says so anyway."""
-    named, spoke = report["settings"]["laws"], {row["law"] for row in report["laws"] if _ran(row)}
-    for law in () if named == "all" or not spoke else sorted(set(named) - spoke):
-        reasons = {row["reason"] for row in report["not_run"] if row["law"] == law}
-        yield f"{law} was not judged: {'; '.join(sorted(filter(None, reasons)))}."
-
-
-def _not_applicable(report: dict[str, Any]) -> Iterator[str]:
-    """Why a verdict is n/a, where others are none: by candidate and reason, the dtypes only where they differ."""
-    found: dict[tuple[str, str], dict[str, set[str]]] = {}
-    for row in report["matrix"]:
-        for judgement in JUDGEMENTS:
-            if row[judgement] == "not applicable":
-                why = found.setdefault((row["candidate"], _commonest_reason(report, row, judgement)), {})
-                why.setdefault(judgement, set()).add(row["dtype"])
-    if not any(_ran(row) for row in report["laws"]):
-        return
-    for (name, reason), judgements in found.items():
-        every = {row["dtype"] for row in report["matrix"] if row["candidate"] == name}
-        told = [j if d == every else f"{j} ({', '.join(sorted(d))})" for j, d in judgements.items()]
-        yield f"{name}: {', '.join(told)} n/a: {reason}."
-
-
-def _commonest_reason(report: dict[str, Any], row: dict[str, Any], judgement: str) -> str:
-    keys = ("candidate", "dtype", "cap")
-    cells = [r for r in report["not_run"] if r["judgement"] == judgement and all(r[k] == row[k] for k in keys)]
-    reasons = Counter(r["reason"] for r in cells if r["reason"])
-    return reasons.most_common(1)[0][0] if reasons else "no law about it was asked for"
-
-
-def sampled(report: dict[str, Any]) -> str | None:
-    """What else judges FP32; None where all of it was swept, where a sweep would judge by another contract, or fail."""
-    judged = [r for r in report["matrix"] if r["dtype"] == "fp32"]
-    rows = [r for r in judged if "pass" in (r["FA"], r["GA"]) and "fail" not in (r["FA"], r["GA"])]
-    swept = any(c["dtype"] == "fp32" for c in report["certificates"])
-    if not rows or swept or report["settings"]["rounding"] != "once":
-        return None
-    names = sorted({r["candidate"] for r in rows})
-    caps = " ".join(map(cap_text, sorted({r["cap"] for r in rows})))
-    return SAMPLED.format(name=names[0] if len(names) == 1 else "SPEC", caps=caps)
 
 
 def failures(report: dict[str, Any]) -> list[dict[str, Any]]:

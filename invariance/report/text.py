@@ -6,7 +6,8 @@ import re
 from typing import Any
 
 from invariance.report.model import Report
-from invariance.report.rows import JUDGEMENTS, notes, sampled
+from invariance.report.notes import notes, sampled
+from invariance.report.rows import JUDGEMENTS
 from invariance.verdict import Verdict
 from strategies.caps import cap_text
 
