@@ -115,9 +115,8 @@ def judge_all(
     An interrupt ends those that are being judged, and propagates.
     """
     with ThreadPoolExecutor(jobs) as pool:
-        judged = [pool.submit(judge, entry, seed=seed) for entry in entries]
         try:
-            for future in judged:
+            for future in [pool.submit(judge, entry, seed=seed) for entry in entries]:
                 while not future.done():
                     wait([future], timeout=SEEN_WITHIN)
                     heed()

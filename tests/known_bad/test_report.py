@@ -213,3 +213,19 @@ def test_an_interrupt_that_python_swallows_ends_them_all_the_same(monkeypatch: p
     with pytest.raises(KeyboardInterrupt):
         list(matrix.judge_all([entry(name, {"a"}) for name in ("first", "second")], jobs=1))
     assert time.monotonic() - begun < 20
+
+
+def test_an_interrupt_while_kernels_are_handed_out_ends_those_that_are_judged(monkeypatch: pytest.MonkeyPatch) -> None:
+    def judge(entry: Entry, *, seed: int) -> Row:
+        outcome = run_job(Job("signal:pause", {}, 60.0))
+        return Row(entry, compared=0 if outcome.kind == "crashed" else 1)
+
+    def interrupted() -> Iterator[Entry]:
+        yield from (entry(name, {"a"}) for name in ("first", "second"))
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(matrix, "judge", judge)
+    begun = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        list(matrix.judge_all(interrupted(), jobs=1))
+    assert time.monotonic() - begun < 20
