@@ -14,9 +14,12 @@ import pytest
 import torch
 
 from invariance.candidate import adapt
+from invariance.checkers import load_laws
 from invariance.checkers.settings import settings_of
 from strategies.case import Case
 from tests.checkers.faulty import softcap, verdict
+
+load_laws()
 
 ACTIONS = {
     "the default dtype": lambda: torch.set_default_dtype(torch.float64),

@@ -14,6 +14,20 @@ from tests.checkers.faulty import softcap, verdict
 load_laws()
 
 
+def assert_left(state, now):
+    """Inside the state `now()` is another, and after an error inside it is what it was."""
+
+    def fail_inside():
+        with state():
+            assert now() != before
+            raise KeyError
+
+    before = now()
+    with pytest.raises(KeyError):
+        fail_inside()
+    assert now() == before
+
+
 @pytest.mark.parametrize("state", STATES)
 def test_a_state_is_left_as_it_was_found_also_after_an_error(state):
     def now():
@@ -28,27 +42,12 @@ def test_a_state_is_left_as_it_was_found_also_after_an_error(state):
             torch.default_generator.get_state().tolist(),
         )
 
-    def fail_inside():
-        with STATES[state]("cpu"):
-            assert now() != before
-            raise KeyError
-
-    before = now()
-    with pytest.raises(KeyError):
-        fail_inside()
-    assert now() == before
+    assert_left(lambda: STATES[state]("cpu"), now)
 
 
 def test_flushing_is_left_as_it_was_found_also_after_an_error():
-    def fail_inside():
-        with flushing(on=not before):
-            assert flushes() != before
-            raise KeyError
-
     before = flushes()
-    with pytest.raises(KeyError):
-        fail_inside()
-    assert flushes() == before
+    assert_left(lambda: flushing(on=not before), flushes)
 
 
 @pytest.mark.parametrize("pass_", PASSES)
