@@ -46,7 +46,7 @@ def work(tensor: Tensor, passes: int) -> torch.cuda.Event:
     return halfway
 
 
-def outlasting(work: Callable[[int], torch.cuda.Event], call: Callable[[], _T]) -> _T:
+def outlasting(load: Callable[[int], torch.cuda.Event], call: Callable[[], _T]) -> _T:
     """What `call` gives before the device is halfway through the work that it was given just before.
 
     A host that was held up calls after work of any fixed length, and the law would have seen nothing. So work that did
@@ -54,7 +54,7 @@ def outlasting(work: Callable[[int], torch.cuda.Event], call: Callable[[], _T]) 
     """
     passes = _FEWEST_PASSES
     while True:
-        halfway = work(passes)
+        halfway = load(passes)
         result = call()
         came_to_pass = bool(halfway.query())  # type: ignore[no-untyped-call]  # torch's
         if not came_to_pass or passes >= _MOST_PASSES:

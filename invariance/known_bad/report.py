@@ -108,7 +108,7 @@ def markdown(data: dict[str, Any]) -> str:
         if not k["outcome"].startswith(NOT_RUN)
     ]
     complaints = [(k["name"], said) for k in data["kernels"] for said in k["complaints"]]
-    provenance = surroundings({**data["environment"], "seed": data["seed"]})
+    provenance = surroundings(data["environment"])
     return "\n\n".join([
         "# Kill matrix", data["summary"] if data["complete"] else f"Interrupted: {data['summary']}",
         table(("tier", "killed", "wrong", "false alarms", "right", "not run"), tiers),

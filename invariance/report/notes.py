@@ -39,14 +39,14 @@ def _said_nothing(report: dict[str, Any]) -> Iterator[str]:
 
 def _not_applicable(report: dict[str, Any]) -> Iterator[str]:
     """Why a verdict is n/a, where others are none: by candidate and reason, the dtypes only where they differ."""
+    if not any(judged(row) for row in report["laws"]):
+        return
     found: dict[tuple[str, str], dict[str, set[str]]] = {}
     for row in report["matrix"]:
         for judgement in JUDGEMENTS:
             if row[judgement] == "not applicable":
                 why = found.setdefault((row["candidate"], _commonest_reason(report, row, judgement)), {})
                 why.setdefault(judgement, set()).add(row["dtype"])
-    if not any(judged(row) for row in report["laws"]):
-        return
     for (name, reason), judgements in found.items():
         every = {row["dtype"] for row in report["matrix"] if row["candidate"] == name}
         told = [j if d == every else f"{j} ({', '.join(sorted(d))})" for j, d in judgements.items()]

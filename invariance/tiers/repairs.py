@@ -72,25 +72,30 @@ def repair(patches: Patches) -> dict[Any, Any]:
     _repair_conditions(patches)
     _repair_indices(patches)
     fill_masked_lanes(patches)
-    replaced: dict[Any, Any] = {}
-    for module, originals in _libdevice():
-        patches.update(module, {name: _substitute(name) for name in originals})
-        replaced |= {original: _substitute(name) for name, original in originals.items()}
+    substitutes, replaced = _libdevice()
+    for module, functions in substitutes:
+        patches.update(module, functions)
     return replaced
 
 
 @functools.cache
-def _libdevice() -> list[tuple[ModuleType, dict[str, Any]]]:
-    """The modules of libdevice, each with the functions it defines by name; asked for before any is replaced."""
-    found = []
+def _libdevice() -> tuple[list[tuple[ModuleType, dict[str, Any]]], dict[Any, Any]]:
+    """The modules of libdevice, each with its substitutes by name, and the substitute of each function.
+
+    Made once, before any is replaced: there are hundreds, and every interpreted call replaces them.
+    """
+    substitutes: list[tuple[ModuleType, dict[str, Any]]] = []
+    replaced: dict[Any, Any] = {}
     for path in _MODULES:
         module = importlib.import_module(path)
         if not hasattr(module, "tanh"):
             raise RuntimeError(f"{path} has no tanh: its functions have moved in this Triton")
         members = inspect.getmembers(module, inspect.isfunction)
         own = {name: f for name, f in members if f.__module__ == path and not name.startswith("_")}
-        found.append((module, own))
-    return found
+        functions = {name: _substitute(name) for name in own}
+        substitutes.append((module, functions))
+        replaced |= {own[name]: function for name, function in functions.items()}
+    return substitutes, replaced
 
 
 def round_to_bf16(values: np.ndarray) -> np.ndarray:
@@ -109,7 +114,6 @@ def _from_bf16(bits: np.ndarray) -> np.ndarray:
     return values
 
 
-@functools.cache
 def _substitute(name: str) -> Callable[..., Any]:
     function: Callable[..., torch.Tensor] | None = _UNARY.get(name) or _BINARY.get(name)
     arity = 1 if name in _UNARY else 2
