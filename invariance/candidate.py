@@ -5,8 +5,8 @@ from __future__ import annotations
 import importlib
 import inspect
 import os
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -57,7 +57,8 @@ class Candidate:
     `factory(cap)` gives an operator, a callable from one tensor to one tensor. `convention` is how the
     author's object is called: "operator" (`target(softcap=c)(x)`), "function" (`target(x, c)`) or
     "instance" (`target(x)`, whose own cap is `fixed_cap`). `spec` and `device` load it again in another process.
-    `imported`: what importing it changed in the process, in words.
+    `imported`: what importing it changed in the process, in words. `settings`: those of the process once it was
+    imported, before any call; empty where it was not imported from its spec.
     `mode` is what `invariance.serving` puts it in.
     """
 
@@ -68,6 +69,7 @@ class Candidate:
     spec: str = ""
     device: str = "cpu"
     imported: tuple[str, ...] = ()
+    settings: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)
     mode: str = ""
 
     def map(self, cap: float | int, pass_: str) -> Map:

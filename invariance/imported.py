@@ -33,15 +33,16 @@ Found = dict[str, Any]
 
 
 def loaded(spec: str, device: str) -> Candidate:
-    """The candidate, with the settings that importing it changed; once a process, as a module is imported once.
+    """The candidate, and which settings importing it changed; once a process, as a module is imported once.
 
     Raises CandidateNotLoadable.
     """
     if (spec, device) not in _CANDIDATES:
-        settings, functions = _settings(), _functions()
+        before, functions = _settings(), _functions()
         candidate = load(spec, device)
-        changes = (*_changes(settings, _settings()), *_replaced(functions, _functions()))
-        _CANDIDATES[spec, device] = replace(candidate, imported=changes)
+        after = _settings()
+        changes = (*_changes(before, after), *_replaced(functions, _functions()))
+        _CANDIDATES[spec, device] = replace(candidate, imported=changes, settings=after)
     return _CANDIDATES[spec, device]
 
 
@@ -51,12 +52,12 @@ _CANDIDATES: dict[tuple[str, str], Candidate] = {}
 def _settings() -> Found:
     # An accelerator's own would start it before the candidate is there.
     known = settings_of(torch.device("cpu"))
-    return {name: setting.read() for name, setting in known.items() if name not in FREE_AT_IMPORT}
+    return {name: setting.read() for name, setting in known.items()}
 
 
 def _changes(before: Found, after: Found) -> Iterator[str]:
     for name, was in before.items():
-        if after[name] != was:
+        if name not in FREE_AT_IMPORT and after[name] != was:
             told = f": {was} became {after[name]}"  # the state of a generator is long, and says nothing to a reader
             yield name + (told if len(told) < 80 else "")
 

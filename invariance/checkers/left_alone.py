@@ -26,15 +26,17 @@ Found = dict[str, Any]
     bugs=("Dao-AILab/flash-attention#1397", "pytorch/pytorch#128209", "unslothai/unsloth#4502"),
 )
 def process_left_alone(f: Map, args: Args, pick: Pick) -> Iterator[Claim]:  # noqa: ARG001 - nothing to choose
-    """A call leaves the process as it was, a refused one too: modes, dtypes, random numbers, threads, warnings."""
+    """A call leaves the process as it was, a refused one too: modes, dtypes, random numbers, threads, warnings.
+
+    What is not set to two values is put where it was before the candidate's first call in this process: what an earlier
+    cell's call has left would hide the same change here.
+    """
     if changed := f.candidate.imported:
         yield Claim("what importing the candidate changed", got="; ".join(changed[:5]), want="nothing")
     settings = settings_of(args[0].device)
     for number, state in enumerate(("usual settings", "other settings")):
         with _restored(settings):
-            for setting in settings.values():
-                if setting.under is not None:
-                    setting.write(setting.under[number])
+            _put_back(settings, {**f.candidate.settings, **_under(settings, number)})
             before = _read(settings)
             f.at(f.cap)(*args)
             built = _read(settings)
@@ -72,9 +74,13 @@ def _read(settings: dict[str, Setting]) -> Found:
     return {name: setting.read() for name, setting in settings.items()}
 
 
+def _under(settings: dict[str, Setting], number: int) -> Found:
+    return {name: setting.under[number] for name, setting in settings.items() if setting.under is not None}
+
+
 def _put_back(settings: dict[str, Setting], before: Found) -> None:
     for name, setting in settings.items():
-        if setting.read() != before[name]:
+        if name in before and setting.read() != before[name]:
             setting.write(before[name])
 
 

@@ -23,8 +23,9 @@ from invariance.checkers.states import flushes
 class Setting:
     """A setting of the process. A value that is a dict has parts, which are told by name.
 
-    under: the values under which a call is made; None where it stays as found. lazy: what a module that is imported
-    at a first call may change, so that it is watched from the second on.
+    under: the values under which a call is made; None where it is as it was before the first call. lazy: what a module
+    that is imported at a first call may change (torch.compile's, the recursion limit), so that it is watched from the
+    second on.
     """
 
     read: Callable[[], Any]
@@ -91,7 +92,7 @@ def _python_settings() -> dict[str, Setting]:
         "the garbage collector": Setting(
             gc.isenabled, lambda on: gc.enable() if on else gc.disable(), (True, False)
         ),
-        "the recursion limit": Setting(sys.getrecursionlimit, sys.setrecursionlimit),
+        "the recursion limit": Setting(sys.getrecursionlimit, sys.setrecursionlimit, lazy=True),
         "the warning filters": Setting(
             lambda: list(warnings.filters), _set_filters, (_IGNORED, _IGNORED), lazy=True
         ),

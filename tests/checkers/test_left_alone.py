@@ -8,6 +8,7 @@ import random
 import signal
 import sys
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ import torch
 from invariance.candidate import adapt
 from invariance.checkers import load_laws
 from invariance.checkers.settings import settings_of
+from invariance.imported import loaded
 from strategies.case import Case
 from tests.checkers.faulty import softcap, verdict
 
@@ -79,3 +81,27 @@ def test_the_law_leaves_no_default_device_set(left):
     found = verdict("process_left_alone", adapt("a kernel", kernel), Case((4,), "fp32", 30), "inference")
     assert (found.mismatch is None) == (left is None)
     assert torch._C._len_torch_function_stack() == before
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_what_an_earlier_call_left_hides_no_change_where_the_process_before_it_is_known(known):
+    def kernel(x, cap):
+        torch.set_printoptions(precision=7)
+        return softcap(x, cap)
+
+    name = "torch's print options"
+    setting = settings_of(torch.device("cpu"))[name]
+    before = setting.read()
+    candidate = replace(adapt("leaving", kernel), settings={name: before} if known else {})
+    try:
+        kernel(torch.ones(2), 30.0)
+        found = verdict("process_left_alone", candidate, Case((4,), "fp32", 30), "inference")
+    finally:
+        setting.write(before)
+    assert (found.mismatch is not None) == known
+
+
+def test_a_candidate_that_is_loaded_knows_the_process_before_its_first_call():
+    candidate = loaded("native", "cpu")
+    assert set(candidate.settings) == set(settings_of(torch.device("cpu")))
+    assert candidate.settings["the working directory"] == os.getcwd()
