@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -103,12 +104,14 @@ def laws(report: dict[str, Any]) -> Table:
 def _law(key: tuple[str, str, str], cells: list[dict[str, Any]]) -> tuple[object, ...]:
     candidate, law, pass_ = key
     ran = [cell for cell in cells if judged(cell)]
-    failed = sum(cell["status"] == "fail" for cell in cells)
+    counted = Counter(cell["status"] for cell in cells)
+    bad = [f"{counted['fail']} of {len(ran)} fail"] if counted["fail"] else []
+    bad += [f"{counted['not run']} not run"] if counted["not run"] else []
     worst = max((c["worst"]["error"] for c in ran if c["worst"] and _tells(c)), default=None)
     return (
         law,
         pass_,
-        Bad(f"{failed} of {len(cells)} fail") if failed else "pass",
+        Bad(", ".join(bad)) if bad else "pass",
         sum(cell["cases"] for cell in ran),
         f"{sum(cell['elements'] for cell in ran):,}",
         "" if worst is None else f"{worst:.4g}",

@@ -113,6 +113,13 @@ def test_what_failed_and_what_did_not_run_is_seen(render):
         assert part in shown
 
 
+def test_a_law_that_was_not_judged_everywhere_does_not_read_as_a_pass():
+    cells = (passed("batch"), replace(passed("batch", dtype="fp16"), status=NOT_RUN, reason="it hangs"))
+    assert "| batch | forward | **1 not run** |" in markdown(report(*cells).as_json())
+    silent = replace(passed("padding", dtype="fp16"), status=NOT_APPLICABLE, reason="no gradient")
+    assert "| padding | forward | **1 of 1 fail** |" in markdown(report(failed(), silent).as_json())
+
+
 def test_where_no_law_applies_the_terminal_says_why_once():
     several = [UNSAID, replace(UNSAID, cell=passed("batch").cell), replace(UNSAID, cell=passed(dtype="fp16").cell)]
     shown = text(report(*several))
