@@ -39,8 +39,11 @@ CAPS = (1.0, 16.0, 20.0, 30.0, 50.0, 7.3, 2.0**-40)
 LENGTHS = (1, 15, 16, 1024, 1025, 2**31 - 1, 2**31, 2**40)
 
 AS_LAUNCHED: Mapping[str, Mapping[str, Any]] = {"cuda": {}, "hip": {"reciprocal": None}}
-"""Arguments of the house's kernels that are constants at the launch, by backend: on HIP they divide by the cap."""
+"""Arguments of the shipped kernels that are constants at the launch, by backend: on HIP they divide by the cap."""
 
+_INEXACT_DIVISIONS = (
+    r"arith\.divf|fast_fdividef|f(div|rcp)_r[duz]|native_(recip|divide)|(div|rcp)\.(approx|full)|v_rcp_"
+)
 _TORCH = {"fp16": torch.float16, "bf16": torch.bfloat16, "fp32": torch.float32}
 
 
@@ -48,7 +51,7 @@ _TORCH = {"fp16": torch.float16, "bf16": torch.bfloat16, "fp32": torch.float32}
 class Facts:
     """What one kernel was compiled to for one target.
 
-    ``precise_division``: there is no approximate division.  ``offsets_64bit``: every block
+    ``precise_division``: every division is rounded correctly.  ``offsets_64bit``: every block
     of pointers is moved by int64 offsets and no product is computed in int32.  ``cap_is_runtime``: the cap
     is an FP32 argument that the code uses.  ``variants_over_caps``, ``variants_over_lengths``: compiled
     variants that Triton would make over ``CAPS`` and ``LENGTHS``, everything else equal.
@@ -86,7 +89,7 @@ LAWS: Mapping[str, Callable[[Facts], bool]] = {
 def signature_of(kernel: Any, dtype: str) -> dict[str, str]:
     """Triton's signature for a softcap kernel with inputs of ``dtype`` (fp16, bf16, fp32).
 
-    By the house's names: ``y_ptr`` and ``grad_y_ptr`` are FP32, other ``*_ptr`` have the input's dtype,
+    By the names of the shipped kernels: ``y_ptr`` and ``grad_y_ptr`` are FP32, other ``*_ptr`` have the input's dtype,
     ``n`` is int64, and what else is not a constexpr is the cap.
     """
     return {parameter.name: _type_of(parameter, dtype) for parameter in kernel.params}
@@ -121,7 +124,7 @@ def inspect(
     ttir, machine = asm["ttir"], asm["ptx" if gpu.backend == "cuda" else "amdgcn"]
     return Facts(
         target=target,
-        precise_division="arith.divf" not in ttir,
+        precise_division=not divides_approximately(ttir),
         approximate_tanh=approximates_tanh(ttir + machine),
         offsets_64bit=_wide(ttir),
         cap_is_runtime=signature.get(cap) == "fp32" and len(re.findall(rf"%{cap}\b", ttir)) > 1,
@@ -210,6 +213,14 @@ def _pointers(signature: Mapping[str, str]) -> dict[str, torch.Tensor]:
         for name, kind in signature.items()
         if kind.startswith("*")
     }
+
+
+def divides_approximately(ttir: str) -> bool:
+    """Whether a division or a reciprocal is not rounded correctly: `/`, a vendor's fast one, or assembly.
+
+    Read before the vendor's own functions are linked in: NVIDIA's precise tanh has an approximate reciprocal inside.
+    """
+    return bool(re.search(_INEXACT_DIVISIONS, ttir))
 
 
 def approximates_tanh(code: str) -> bool:

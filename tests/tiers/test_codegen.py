@@ -24,6 +24,9 @@ APPROXIMATE = (
     "tl.inline_asm_elementwise('tanh.approx.f32 $0, $1;', '=f,f', [tl.div_rn(x.to(tl.float32), c)], "
     "dtype=tl.float32, is_pure=True, pack=1)"
 )
+RECIPROCAL = (
+    "tl.inline_asm_elementwise('rcp.approx.f32 $0, $1;', '=f,f', [c], dtype=tl.float32, is_pure=True, pack=1)"
+)
 
 
 def broken(kernel: Any, *, dtype: str = "bf16", target: str = "sm_90", **options: Any) -> set[str]:
@@ -54,6 +57,8 @@ def test_every_dtype_holds_every_law(kernel: Any, dtype: str) -> None:
     ("edits", "laws"),
     [
         ([(f"c * {SHIPPED}", "c * libdevice.tanh(x.to(tl.float32) / c)")], {"precise_division"}),
+        ([(f"c * {SHIPPED}", "c * libdevice.tanh(libdevice.fast_dividef(x.to(tl.float32), c))")], {"precise_division"}),
+        ([(f"c * {SHIPPED}", f"c * libdevice.tanh(x.to(tl.float32) * {RECIPROCAL})")], {"precise_division"}),
         ([("tl.program_id(0).to(tl.int64) * BLOCK", "tl.program_id(0) * BLOCK")], {"offsets_64bit"}),
         ([("tl.program_id(0).to(tl.int64) * BLOCK", "(tl.program_id(0) * BLOCK).to(tl.int64)")], {"offsets_64bit"}),
         ([("y_ptr, softcap: tl.float32", "y_ptr, softcap: tl.constexpr")], {"cap_is_runtime", "one_variant"}),
@@ -65,7 +70,8 @@ def test_every_dtype_holds_every_law(kernel: Any, dtype: str) -> None:
          {"offsets_64bit", "vector_access"}),
         ([("if start + BLOCK <= n:", "if start + BLOCK < 0:")], {"vector_access"}),
     ],
-    ids=["division", "int32", "late int64", "constexpr cap", "written cap", "specialised n", "strided", "masked"],
+    ids=["division", "fast division", "reciprocal", "int32", "late int64", "constexpr cap", "written cap",
+         "specialised n", "strided", "masked"],
 )  # fmt: skip
 def test_each_law_is_broken_by_a_mutant(edits: list[tuple[str, str]], laws: set[str], mutate: Mutate) -> None:
     assert broken(mutate(*edits).softcap_forward_kernel) == laws
