@@ -203,6 +203,7 @@ def mutants(parser: argparse.ArgumentParser) -> None:
     read = partial(read_choice, "--tier", (*TIERS, "all"))
     help_ = f"one or several of {', '.join(TIERS)}, or all: every one that this machine has (default: all)"
     _several(parser, "--tier", "TIER", help_, read)
+    _several(parser, "--kernel", "NAME", "only these, by their names in the report (default: the catalogue)")
     _path(parser, "--report", "DIR", "write mutants.json and mutants.md there")
     parser.add_argument("--json", action="store_true", help=_JSON)
     _whole(parser, "--jobs", "N", "kernels judged at a time (default: cores)", 1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from difflib import get_close_matches
 
 from invariance import environment
 from invariance.checkers import load_laws
@@ -13,7 +14,7 @@ from invariance.known_bad.entry import Entry, load_catalogue
 from invariance.known_bad.here import reason_not_here
 from invariance.known_bad.matrix import Row, judge_all
 from invariance.offered import TIERS
-from invariance.usage import UsageError, deliver, flattened, possible, progress
+from invariance.usage import UsageError, deliver, flattened, possible, progress, shown
 
 
 def run(options: argparse.Namespace) -> int:
@@ -21,7 +22,10 @@ def run(options: argparse.Namespace) -> int:
     seed, jobs = options.seed, options.jobs or os.cpu_count() or 1
     asked = _tiers(flattened(options.tier))
     possible(options.report)
-    rows = _judged(list(load_catalogue().values()), asked, jobs, seed)
+    entries = load_catalogue()
+    chosen = _chosen(entries, asked, flattened(options.kernel))
+    judged = _judged(chosen, jobs, seed)
+    rows = [judged.get(name) or Row(entry, not_run=_why_not(entry, asked, chosen)) for name, entry in entries.items()]
     device = environment.resolve_device("auto")
     data = report.as_json(rows, environment.describe(device, seed, {}), seed)
     text = report.dumps(data) if options.json else report.text(rows)
@@ -31,10 +35,9 @@ def run(options: argparse.Namespace) -> int:
     return 1 if any(row.complaints for row in rows) else 0
 
 
-def _judged(entries: list[Entry], asked: tuple[str, ...], jobs: int, seed: int) -> list[Row]:
-    """Rows of the whole catalogue in its order; kernels of other tiers were not asked for."""
+def _judged(chosen: list[Entry], jobs: int, seed: int) -> dict[str, Row]:
+    """What became of each kernel, by its name, up to an interrupt."""
     load_laws()
-    chosen = [entry for entry in entries if entry.tier in asked]
     done = 0
 
     def shown(row: Row) -> None:
@@ -55,15 +58,33 @@ def _judged(entries: list[Entry], asked: tuple[str, ...], jobs: int, seed: int) 
                 by_name[row.entry.name] = row
     except KeyboardInterrupt:
         print("\nsoftcap-verify: interrupted; the report is incomplete", file=sys.stderr)
-    return [by_name.get(entry.name) or Row(entry, not_run=_why_not(entry, asked)) for entry in entries]
+    return by_name
 
 
-def _why_not(entry: Entry, asked: tuple[str, ...]) -> str:
-    return report.INTERRUPTED if entry.tier in asked else "the tier was not asked for"
+def _chosen(entries: dict[str, Entry], asked: tuple[str, ...], names: list[str]) -> list[Entry]:
+    """The kernels of the tiers asked for; of those that are named only these, each of which must be judged."""
+    for name in names:
+        if name not in entries:
+            near = get_close_matches(name, entries, 3)
+            raise UsageError(
+                f"--kernel {shown(name)} is not in the catalogue"
+                + (f"; near it: {', '.join(near)}" if near else "; `mutants --json` lists all names")
+            )
+        if entries[name].tier not in asked:
+            raise UsageError(f"--kernel {name} is of the tier {entries[name].tier}, which --tier does not name")
+        if (reason := reason_not_here(entries[name].tier)) is not None:
+            raise UsageError(f"--kernel {name} cannot be judged here: {reason}")
+    return [entry for name, entry in entries.items() if entry.tier in asked and (name in names or not names)]
+
+
+def _why_not(entry: Entry, asked: tuple[str, ...], chosen: list[Entry]) -> str:
+    if entry.tier not in asked:
+        return "the tier was not asked for"
+    return report.INTERRUPTED if entry in chosen else "the kernel was not asked for"
 
 
 def _tiers(asked: list[str]) -> tuple[str, ...]:
-    """Those asked for, in the house's order; all of them unless some are named."""
+    """Those asked for, in the catalogue's order; all of them unless some are named."""
     if not asked or "all" in asked:
         return TIERS
     for tier in asked:

@@ -28,6 +28,16 @@ def approximate_division_backward(softcap: float) -> Any:
     )
 
 
+@wrong(bugs=(50,), must={"precise_division"}, tier="codegen")
+def fast_division(softcap: float) -> Any:
+    """The vendor's fast division, which no `/` gives away."""
+    return edited_operator(
+        "fast_division",
+        softcap,
+        Edit(_FORWARD, "return c * libdevice.tanh(libdevice.fast_dividef(x.to(tl.float32), c))"),
+    )
+
+
 @wrong(bugs=(49, 51, 36), must={"compiles", "no_approximate_tanh"}, tier="codegen")
 def approximate_tanh(softcap: float) -> Any:
     """The hardware's tanh.approx, which no other vendor's target takes."""
@@ -63,7 +73,7 @@ def specialised_on_the_size(softcap: float) -> Any:
     return edited_operator("specialised_on_the_size", softcap, edit)
 
 
-@wrong(bugs=(77,), must={"vector_access"}, tier="codegen")
+@wrong(bugs=(114,), must={"vector_access"}, tier="codegen")
 def always_masked(softcap: float) -> Any:
     """Every block is masked by an n of unknown divisibility: right, and one element an access."""
     edit = Edit(
@@ -73,7 +83,7 @@ def always_masked(softcap: float) -> Any:
     return edited_operator("always_masked", softcap, edit)
 
 
-@wrong(bugs=(72, 77), must={"offsets_64bit", "vector_access"}, tier="codegen")
+@wrong(bugs=(72, 114), must={"offsets_64bit", "vector_access"}, tier="codegen")
 def strided_lanes(softcap: float) -> Any:
     """Lanes stand two elements apart: every second element is skipped, and nothing is vectorised."""
     edit = Edit(
@@ -83,7 +93,7 @@ def strided_lanes(softcap: float) -> Any:
     return edited_operator("strided_lanes", softcap, edit)
 
 
-@wrong(bugs=(79,), must={"no_spills"}, tier="codegen")
+@wrong(bugs=(113,), must={"no_spills"}, tier="codegen")
 def huge_blocks(softcap: float) -> Any:
     """8192 elements a program: 64 values a thread at every step, more than a GPU has registers for."""
     return edited_operator("huge_blocks", softcap, Edit("BLOCK = 1024", "BLOCK = 8192"))
@@ -91,7 +101,7 @@ def huge_blocks(softcap: float) -> Any:
 
 @wrong(bugs=(31, 32), must={"compiles"}, tier="codegen")
 def does_not_compile(softcap: float) -> Any:
-    """The backward kernel takes its tanh from a name that is not there: no interpreter-free test built it."""
+    """The backward kernel takes its tanh from a name that is not there."""
     edit = Edit(_BACKWARD, "t = libdevice.tanh_(tl.div_rn(x.to(tl.float32), c))")
     return edited_operator("does_not_compile", softcap, edit)
 
@@ -123,7 +133,7 @@ def always_the_default_stream(softcap: float) -> Any:
     return edited_operator("always_the_default_stream", softcap, edit)
 
 
-@wrong(bugs=(90,), must={"graph_replay", "no_host_synchronisation"}, tier="device")
+@wrong(bugs=(115,), must={"graph_replay", "no_host_synchronisation"}, tier="device")
 def waits_for_the_device(softcap: float) -> Any:
     """Every launch waits for the device, as a forgotten debugging aid does."""
     edit = Edit(
@@ -134,7 +144,7 @@ def waits_for_the_device(softcap: float) -> Any:
     return edited_operator("waits_for_the_device", softcap, edit)
 
 
-@wrong(bugs=(90,), must={"no_host_synchronisation"}, tier="device")
+@wrong(bugs=(115,), must={"no_host_synchronisation"}, tier="device")
 def waits_outside_a_capture(softcap: float) -> Any:
     """Every launch waits for the device, except while a graph is captured."""
     edit = Edit(
@@ -147,7 +157,7 @@ def waits_outside_a_capture(softcap: float) -> Any:
 
 
 # Shown from two blocks on, by memory that held something else before.
-@wrong(bugs=(92,), must={"graph_replay"}, tier="device", elements=2100)
+@wrong(bugs=(115, 90), must={"graph_replay"}, tier="device", elements=2100)
 def wrong_while_captured(softcap: float) -> Any:
     """While a graph is captured the launcher records half of the blocks."""
     edit = Edit(

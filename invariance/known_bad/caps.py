@@ -164,7 +164,7 @@ def last_built_wins(softcap: float) -> Kernel:
 _places, _taken = [0.0] * 16, count()
 
 
-@wrong(bugs=(7,), must={"interleaved_caps"}, laws=("interleaved_caps", "repeat"))
+@wrong(bugs=(7,), must={"interleaved_caps"})
 def one_of_sixteen_places(softcap: float) -> Kernel:
     """The caps of a process have sixteen places: the seventeenth operator overwrites the first one's."""
     place = next(_taken) % len(_places)
@@ -179,7 +179,7 @@ def one_of_sixteen_places(softcap: float) -> Kernel:
 _alive: WeakValueDictionary[int, Kernel] = WeakValueDictionary()
 
 
-@wrong(bugs=(7,), must={"interleaved_caps"}, laws=("interleaved_caps", "repeat"))
+@wrong(bugs=(7,), must={"interleaved_caps"}, may={"cap_scaling"})
 def beside_its_double(softcap: float) -> Kernel:
     """One buffer for operators of a cap and of its double: the smaller one is wrong while the larger one lives."""
 

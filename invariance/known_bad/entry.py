@@ -32,9 +32,6 @@ _FOLLOWS = {
     "transformed_derivatives": frozenset({"exact_value", "grad_mode"}),
 }
 
-# Beside the law that must fail, the plan of an entry whose other failures tell nothing.
-BASIC = ("exact_value", "repeat", "slicing")
-
 Factory = TypeVar("Factory", bound=Callable[..., Any])
 
 
@@ -42,9 +39,9 @@ Factory = TypeVar("Factory", bound=Callable[..., Any])
 class Entry:
     """A kernel of the catalogue.
 
-    tier: the smallest that must kill it (for a right kernel: the one that judges it). bugs: rows of BUGS.md.
-    must and may: laws that have to fail, and that may. caps, dtypes: the plan it is judged on. laws: the plan
-    cut to these laws, for a fault that costs seconds a cell or whose other failures tell nothing; empty for all.
+    tier: the one that judges it, and must kill it where it is wrong. bugs: rows of BUGS.md.
+    must and may: laws that have to fail, and that may, at any seed. caps, dtypes: the plan it is judged on. laws: the
+    plan cut to these, where every cell costs seconds (a crash, a hang, a million elements); empty for all.
     profile: of the plan, where a wrong kernel takes more inputs to show than the smallest has. elements: how many a
     shrunk case of a law in `must` may have. timeout: seconds a cell. spec: the factory itself unless given, for a
     fault of a module that only its judges import.

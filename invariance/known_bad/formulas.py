@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from invariance.known_bad.entry import ANY, wrong
+from invariance.known_bad.entry import wrong
 from invariance.known_bad.kernel import Kernel, capped
 
 
@@ -30,7 +30,13 @@ def identity(softcap: float) -> Kernel:
     return Kernel(softcap, lambda x, _: x.float().clone())
 
 
-@wrong(bugs=(6,), must={"exact_value"}, may=ANY)
+@wrong(
+    bugs=(6,),
+    must={
+        "bound", "cap_used", "double_backward", "exact_value", "oddness", "saturation", "sign",
+        "special_values", "specification", "transformed_derivatives", "zeros",
+    },
+)  # fmt: skip
 def times_x(softcap: float) -> Kernel:
     """The tanh is multiplied by x where c belongs."""
     return Kernel(softcap, lambda x, c: x.float() * torch.tanh(_quotient(x, c)))
@@ -110,7 +116,11 @@ def eight_ulp_in_a_binade(softcap: float) -> Kernel:
     return Kernel(softcap, forward)
 
 
-@wrong(bugs=(4,), must={"cap_used", "exact_value", "special_values", "specification"})
+@wrong(
+    bugs=(4,),
+    must={"cap_used", "exact_value", "special_values", "specification", "transformed_derivatives"},
+    may={"cap_scaling"},
+)
 def fp16_inside(softcap: float) -> Kernel:
     """x / c and its tanh are FP16."""
     return Kernel(softcap, lambda x, c: c * torch.tanh(x.half() / c).float())
@@ -128,7 +138,12 @@ def clamp(softcap: float) -> Kernel:
     return Kernel(softcap, lambda x, c: x.float().clamp(-c, c))
 
 
-@wrong(bugs=(53,), must={"cap_scaling", "exact_value", "specification"}, dtypes=("bf16",))
+@wrong(
+    bugs=(53,),
+    must={"exact_value", "specification"},
+    may={"cap_scaling", "special_values"},
+    dtypes=("bf16",),
+)
 def one_input_in_65536(softcap: float) -> Kernel:
     """One magnitude of BF16 gives a result one part in a thousand too large: no sample finds it."""
 

@@ -108,6 +108,28 @@ class _Applied(torch.autograd.Function):
         return ctx.kernel.backward(x, grad_y, ctx.kernel.softcap), None
 
 
+class _SavesOutput(torch.autograd.Function):
+    """Saves y as autograd wants it, and takes the slope from it."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, kernel: Kernel) -> Tensor:
+        y = kernel.forward(x, kernel.softcap)
+        ctx.kernel, ctx.dtype = kernel, x.dtype
+        ctx.save_for_backward(y)
+        return y
+
+    @staticmethod
+    def backward(ctx: Any, grad_y: Tensor) -> tuple[Tensor, None]:
+        t = ctx.saved_tensors[0] / ctx.kernel.softcap
+        return (grad_y * (1 - t * t)).to(ctx.dtype), None
+
+
+def saving_the_output(x: Tensor, kernel: Kernel) -> Tensor:
+    """The kernel on x through a Function that keeps y instead of x."""
+    kernel.check(x)
+    return cast(Tensor, _SavesOutput.apply(x, kernel))  # type: ignore[no-untyped-call]  # torch's
+
+
 def nudged(y: Tensor, where: Tensor | bool = True) -> Tensor:
     """y moved one representable value towards zero, where asked; zeros, NaN and infinities stay."""
     movable = (y != 0) & y.isfinite() & where
@@ -117,3 +139,10 @@ def nudged(y: Tensor, where: Tensor | bool = True) -> Tensor:
 def place(x: Tensor) -> Tensor:
     """The logical position of every element, shaped like x."""
     return torch.arange(x.numel(), device=x.device).view(x.shape)
+
+
+def read_flat(x: Tensor) -> Tensor:
+    """What a kernel reads that takes the memory from the pointer on for the elements, zeros past its end."""
+    count = x.untyped_storage().nbytes() // x.element_size()
+    memory = x.as_strided((count,), (1,), 0)[x.storage_offset() :][: x.numel()]
+    return torch.cat([memory, memory.new_zeros(x.numel() - memory.numel())]).view(x.shape)

@@ -5,30 +5,37 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from invariance.known_bad.entry import ANY, BASIC, wrong
-from invariance.known_bad.kernel import Kernel, capped, gradient, nudged
+from invariance.known_bad.entry import ANY, wrong
+from invariance.known_bad.kernel import Kernel, capped, gradient, nudged, read_flat
 
 
-def read_flat(x: Tensor) -> Tensor:
-    """What a kernel reads that takes the memory from the pointer on for the elements, zeros past its end."""
-    count = x.untyped_storage().nbytes() // x.element_size()
-    memory = x.as_strided((count,), (1,), 0)[x.storage_offset() :][: x.numel()]
-    return torch.cat([memory, memory.new_zeros(x.numel() - memory.numel())]).view(x.shape)
-
-
-@wrong(bugs=(60, 64), must={"layout"}, may=ANY, laws=("layout", *BASIC))
+@wrong(
+    bugs=(60, 64),
+    must={"layout"},
+    may={
+        "batch", "exact_value", "grad_mode", "neighbours", "padding", "permutation", "reshaping", "slicing",
+        "specification", "splitting", "vocabulary_shards",
+    },
+)  # fmt: skip
 def strided_read_flat(softcap: float) -> Kernel:
     """Every input is read as contiguous, whatever its strides are."""
     return Kernel(softcap, lambda x, c: capped(read_flat(x), c))
 
 
-@wrong(bugs=(60, 95), must={"layout"}, may=ANY, laws=("layout", *BASIC))
+@wrong(
+    bugs=(60, 95),
+    must={"layout"},
+    may={
+        "batch", "exact_value", "grad_mode", "neighbours", "padding", "permutation", "reshaping", "slicing",
+        "specification", "splitting", "vocabulary_shards",
+    },
+)  # fmt: skip
 def strided_read_flat_in_inference(softcap: float) -> Kernel:
     """Only the inference kernel forgets the strides."""
     return Kernel(softcap, inference=lambda x, c: capped(read_flat(x), c))
 
 
-@wrong(bugs=(57,), must={"layout"}, may=ANY)
+@wrong(bugs=(57,), must={"layout"}, may={"vocabulary_shards"})
 def width_for_stride(softcap: float) -> Kernel:
     """Rows of a padded vocabulary are read with their width as the stride."""
 
@@ -39,7 +46,12 @@ def width_for_stride(softcap: float) -> Kernel:
     return Kernel(softcap, forward)
 
 
-@wrong(bugs=(59,), must={"layout", "padding", "specification"}, profile="quick")
+@wrong(
+    bugs=(59,),
+    must={"layout"},
+    may={"grad_mode", "neighbours", "padding", "permutation", "specification", "vocabulary_shards"},
+    profile="quick",
+)
 def written_into_a_copy(softcap: float) -> Kernel:
     """The results of a transposed input land in a flattened copy of the output."""
 
@@ -57,7 +69,14 @@ def _dense(x: Tensor) -> bool:
     return torch.empty_like(x).stride() == x.stride() and x.numel() > 1
 
 
-@wrong(bugs=(60,), must={"layout"}, may=ANY, laws=("layout", *BASIC))
+@wrong(
+    bugs=(60,),
+    must={"layout"},
+    may={
+        "alignment", "batch", "empty_and_scalar", "guard_bands", "slicing", "splitting",
+        "vocabulary_shards",
+    },
+)  # fmt: skip
 def storage_from_its_start(softcap: float) -> Kernel:
     """The storage's pointer is used where the tensor's belongs: offsets are lost."""
 
@@ -67,7 +86,11 @@ def storage_from_its_start(softcap: float) -> Kernel:
     return Kernel(softcap, forward)
 
 
-@wrong(bugs=(72,), must={"alignment"}, may=ANY, laws=("alignment", *BASIC))
+@wrong(
+    bugs=(72,),
+    must={"alignment"},
+    may={"batch", "empty_and_scalar", "guard_bands", "layout", "slicing", "splitting", "vocabulary_shards"},
+)
 def misaligned(softcap: float) -> Kernel:
     """A pointer off 16 bytes takes a scalar loop with another rounding."""
     return Kernel(softcap, lambda x, c: nudged(capped(x, c), x.data_ptr() % 16 != 0))
@@ -76,24 +99,18 @@ def misaligned(softcap: float) -> Kernel:
 @wrong(
     bugs=(72,),
     must={
-        "alignment",
-        "autograd_gradients",
-        "batch",
-        "empty_and_scalar",
-        "guard_bands",
-        "layout",
-        "slicing",
-        "splitting",
+        "alignment", "batch", "empty_and_scalar", "guard_bands", "layout", "slicing", "splitting",
         "vocabulary_shards",
     },
+    may={"autograd_gradients", "grad_mode", "neighbours", "padding", "permutation"},
     profile="quick",
-)
+)  # fmt: skip
 def misaligned_gradient(softcap: float) -> Kernel:
     """An upstream gradient off 16 bytes takes another path than an aligned one."""
     return Kernel(softcap, backward=lambda x, g, c: nudged(gradient(x, g, c), g.data_ptr() % 16 != 0))
 
 
-@wrong(bugs=(60, 65), must={"layout"}, may=ANY, laws=("layout", *BASIC))
+@wrong(bugs=(60, 65), must={"layout"}, may=ANY)
 def strided_refused(softcap: float) -> Kernel:
     """Anything that is not contiguous is refused."""
 
@@ -106,7 +123,7 @@ def strided_refused(softcap: float) -> Kernel:
     return Kernel(softcap, check=check)
 
 
-@wrong(bugs=(60,), must={"layout", "specification"}, profile="quick")
+@wrong(bugs=(60,), must={"layout"}, may={"grad_mode", "neighbours", "specification"}, profile="quick")
 def permuted_dimensions(softcap: float) -> Kernel:
     """Three dimensions in no usual order are sorted by stride, and stay sorted."""
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import closing
@@ -17,11 +16,11 @@ from invariance.plan import LEAST, Settings, laws
 from invariance.process import Child, Job
 from invariance.server import closed_down
 from invariance.session import Session
-from invariance.verdict import FAIL, Verdict
+from invariance.verdict import Verdict
 from strategies.case import Case
 
 # What a launch can get wrong. No law of accuracy is among them: it would grade the tanh that stands in for another.
-INTERPRETED = (
+INTERPRETER_LAWS = (
     "slicing", "inputs_unmodified", "guard_bands", "freed_memory", "empty_and_scalar", "autograd_gradients",
     "changed_in_place", "cap_used", "bad_caps", "far_offsets",
 )  # fmt: skip
@@ -50,12 +49,15 @@ class Failure:
 
 @dataclass(frozen=True)
 class Row:
-    """What became of one kernel. not_run: why it was not judged here. compared: elements that were compared."""
+    """What became of one kernel. not_run: why it was not judged here. compared: elements that were compared.
+
+    unjudged: laws that were asked for, could not be judged on it, and failed in no other cell, with the reason.
+    """
 
     entry: Entry
     failures: tuple[Failure, ...] = ()
     compared: int = 0
-    seconds: float = 0.0
+    unjudged: tuple[tuple[str, str], ...] = ()
     not_run: str | None = None
 
     @property
@@ -82,6 +84,7 @@ class Row:
         entry = self.entry
         yield from (f"{law} did not fail" for law in sorted(entry.must - self.failed))
         yield from (f"{f.law} failed: {f.what}" for f in self.failures if not entry.allows(f.law))
+        yield from (f"{law} did not run: {reason}" for law, reason in self.unjudged)
         if self.compared == 0:
             yield "nothing was compared"
 
@@ -94,17 +97,10 @@ class Row:
 
 def judge(entry: Entry, *, seed: int = 0) -> Row:
     """Judge one kernel in its tier; a row that says why where this machine does not have the tier."""
-    started = time.monotonic()
     reason = reason_not_here(entry.tier)
     if reason is not None:
         return Row(entry, not_run=reason)
-    failures: list[Failure] = []
-    compared = 0
-    for part in _PARTS[entry.tier]:
-        found, judged = part(entry, seed)
-        failures += found
-        compared += judged
-    return Row(entry, tuple(failures), compared, time.monotonic() - started)
+    return _judge_code(entry) if entry.tier == "codegen" else _judge_calls(entry, seed)
 
 
 def judge_all(
@@ -128,7 +124,7 @@ def judge_all(
             raise
 
 
-def _judge_calls(entry: Entry, seed: int) -> tuple[list[Failure], int]:
+def _judge_calls(entry: Entry, seed: int) -> Row:
     """The plan on the caps and dtypes of the entry."""
     settings = Settings(
         caps=entry.caps,
@@ -149,12 +145,14 @@ def _judge_calls(entry: Entry, seed: int) -> tuple[list[Failure], int]:
         attempts=POST_MORTEM,
     )
     report = session.run()
-    failures = [_failure(verdict) for verdict in report.verdicts if verdict.status == FAIL]
-    return failures, sum(verdict.elements for verdict in report.verdicts)
+    failures = tuple(_failure(verdict) for verdict in report.failures)
+    failed = {failure.law for failure in failures}
+    unjudged = {v.cell.law: v.reason or "no reason given" for v in report.not_run if v.cell.law not in failed}
+    return Row(entry, failures, sum(v.elements for v in report.verdicts), tuple(unjudged.items()))
 
 
 def _profile(entry: Entry) -> str:
-    """The least for a wrong kernel, as nearly all of them show on its two shapes; more for a right one."""
+    """The least in the interpreter and for wrong kernels, which nearly all show on its two shapes; else more."""
     least = entry.tier == "interpreter" or (entry.tier == "plan" and entry.wrong)
     return LEAST if least else "quick"
 
@@ -162,7 +160,7 @@ def _profile(entry: Entry) -> str:
 def _laws(entry: Entry) -> tuple[str, ...]:
     """The laws that an entry is judged by, by name; empty for all."""
     if entry.laws or entry.tier == "interpreter":
-        return entry.laws or INTERPRETED
+        return entry.laws or INTERPRETER_LAWS
     if not entry.wrong or entry.tier == "device":
         return ()
     spared = DEAR - entry.must - entry.may
@@ -184,15 +182,16 @@ def _failure(verdict: Verdict) -> Failure:
     )
 
 
-def _judge_code(entry: Entry, _: int) -> tuple[list[Failure], int]:
+def _judge_code(entry: Entry) -> Row:
     """The laws of the code generation tier, a job for each target: a compiler may end its process."""
-    failures, judged = [], 0
+    failures: list[Failure] = []
+    judged = 0
     with closing(Child()) as child:
         for target in ONE_A_VENDOR:
             found, facts = _code_for(target, entry, child)
             failures += found
             judged += facts
-    return _first_of_each(failures), judged
+    return Row(entry, _first_of_each(failures), judged)
 
 
 def _code_for(target: str, entry: Entry, child: Child) -> tuple[list[Failure], int]:
@@ -209,16 +208,8 @@ def _code_for(target: str, entry: Entry, child: Child) -> tuple[list[Failure], i
     return failures, judged
 
 
-def _first_of_each(failures: list[Failure]) -> list[Failure]:
-    return list({failure.law: failure for failure in reversed(failures)}.values())[::-1]
-
-
-_PARTS: dict[str, tuple[Callable[[Entry, int], tuple[list[Failure], int]], ...]] = {
-    "plan": (_judge_calls,),
-    "interpreter": (_judge_calls,),
-    "codegen": (_judge_code,),
-    "device": (_judge_calls,),
-}
+def _first_of_each(failures: list[Failure]) -> tuple[Failure, ...]:
+    return tuple({failure.law: failure for failure in reversed(failures)}.values())[::-1]
 
 
 @dataclass(frozen=True)

@@ -9,10 +9,8 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
-from invariance.known_bad.entry import good, wrong
+from invariance.known_bad.entry import ANY, good, wrong
 from invariance.known_bad.kernel import Gradient, Kernel, capped, gradient
-
-_CALLS = ("grad_mode", "inputs_unmodified", "no_aliasing", "repeat", "same_tensor")
 
 
 class _OneBufferInEval(nn.Module):
@@ -28,13 +26,13 @@ class _OneBufferInEval(nn.Module):
         return self.buffers_of.setdefault((y.shape, y.dtype), torch.empty_like(y)).copy_(y)
 
 
-@wrong(bugs=(109, 92), must={"no_aliasing", "repeat"}, laws=_CALLS)
+@wrong(bugs=(109, 92), must={"memory_released", "no_aliasing", "oddness", "repeat"}, may={"permutation"})
 def output_buffer_in_eval(softcap: float) -> Any:
     """In eval() without gradients all results of a shape are written to one buffer."""
     return _OneBufferInEval(softcap)
 
 
-@wrong(bugs=(109, 68), must={"repeat", "same_tensor"}, laws=_CALLS, profile="quick")
+@wrong(bugs=(109, 68), must={"memory_released", "repeat", "same_tensor"}, profile="quick")
 def cached_by_address_in_inference_mode(softcap: float) -> Kernel:
     """Results are kept by address and version: an inference tensor has no version, so that new numbers go unseen."""
     known: dict[tuple[object, ...], tuple[Tensor, Tensor]] = {}
@@ -51,12 +49,7 @@ def cached_by_address_in_inference_mode(softcap: float) -> Kernel:
     return Kernel(softcap, inference=inference)
 
 
-@wrong(
-    bugs=(109, 67),
-    must={"inputs_unmodified", "no_aliasing"},
-    laws=("grad_mode", "inputs_unmodified", "no_aliasing"),
-    profile="quick",
-)
+@wrong(bugs=(109, 67), must={"inputs_unmodified", "no_aliasing"}, may=ANY, profile="quick")
 def inference_tensor_overwritten(softcap: float) -> Kernel:
     """What no graph can need is capped in place: an inference tensor becomes its own result."""
 
@@ -68,7 +61,7 @@ def inference_tensor_overwritten(softcap: float) -> Kernel:
     return Kernel(softcap, inference=inference)
 
 
-@wrong(bugs=(109, 107), must={"memory_released"}, laws=("grad_mode", "memory_released", "repeat"))
+@wrong(bugs=(109, 107), must={"memory_released"})
 def input_kept_in_inference_mode(softcap: float) -> Kernel:
     """In inference mode the last input is kept for debugging."""
     last: list[Tensor] = []
@@ -81,7 +74,7 @@ def input_kept_in_inference_mode(softcap: float) -> Kernel:
     return Kernel(softcap, inference=inference)
 
 
-@wrong(bugs=(97, 109), must={"process_state"}, laws=("grad_mode", "process_state", "repeat"))
+@wrong(bugs=(97, 109), must={"process_state"})
 def autocast_in_inference_mode(softcap: float) -> Kernel:
     """Under autocast the kernel computes in BF16, but only in inference mode."""
 
@@ -92,7 +85,7 @@ def autocast_in_inference_mode(softcap: float) -> Kernel:
     return Kernel(softcap, inference=inference)
 
 
-@wrong(bugs=(109,), must={"first_call"}, laws=("first_call", "grad_mode", "repeat"))
+@wrong(bugs=(109,), must={"first_call"})
 def cap_tensor_of_inference_mode(softcap: float) -> Any:
     """The cap becomes a tensor at the first call: one that inference mode made cannot be saved for a backward."""
     kernel = Kernel(softcap)
@@ -107,7 +100,7 @@ def cap_tensor_of_inference_mode(softcap: float) -> Any:
     return call
 
 
-@wrong(bugs=(110, 90), must={"process_state"}, laws=("grad_mode", "process_state", "repeat"))
+@wrong(bugs=(110, 90), must={"process_state"})
 def cap_on_the_default_device(softcap: float) -> Kernel:
     """In every call the cap becomes a tensor of the default device, wherever x is."""
 
@@ -118,7 +111,7 @@ def cap_on_the_default_device(softcap: float) -> Kernel:
     return Kernel(softcap, forward)
 
 
-@wrong(bugs=(71, 105), must={"double_backward"}, laws=("double_backward", "grad_mode", "retained_graph"))
+@wrong(bugs=(71, 105), must={"double_backward"})
 def other_gradient_with_a_graph(softcap: float) -> Kernel:
     """With create_graph=True the differentiable fallback takes grad_y rounded to BF16."""
 
@@ -130,7 +123,7 @@ def other_gradient_with_a_graph(softcap: float) -> Kernel:
     return Kernel(softcap, backward=backward)
 
 
-@wrong(bugs=(67, 92), must={"inputs_unmodified"}, laws=("grad_mode", "inputs_unmodified", "repeat"))
+@wrong(bugs=(67, 92), must={"inputs_unmodified"})
 def activation_overwritten(softcap: float) -> Any:
     """An intermediate result is taken to be nobody else's: x / c is computed in its place."""
     kernel = Kernel(softcap)
@@ -144,7 +137,7 @@ def activation_overwritten(softcap: float) -> Any:
     return call
 
 
-@wrong(bugs=(95, 109), must={"result_form"}, laws=("grad_mode", "repeat", "result_form"))
+@wrong(bugs=(95, 109), must={"process_left_alone", "result_form", "transformed_derivatives"})
 def result_always_with_a_graph(softcap: float) -> Any:
     """In grad mode every result carries a graph, and the memory that it holds, whether or not x requires grad."""
     kernel = Kernel(softcap)
@@ -171,7 +164,7 @@ class _Weak(torch.autograd.Function):
         return gradient(x, grad_y, 30.0 if kernel is None else kernel.softcap), None
 
 
-@wrong(bugs=(104, 7), must={"grad_mode"}, laws=("grad_mode", "memory_released", "repeat"))
+@wrong(bugs=(104, 7), must={"grad_mode"})
 def operator_known_weakly(softcap: float) -> Any:
     """The graph refers weakly to the operator: the backward of `Operator(c)(x)` takes the default cap."""
     kernel = Kernel(softcap)
@@ -186,7 +179,7 @@ def operator_known_weakly(softcap: float) -> Any:
 _local = threading.local()
 
 
-@wrong(bugs=(7, 106), must={"process_state"}, laws=("grad_mode", "process_state", "repeat"))
+@wrong(bugs=(7, 106), must={"process_state"})
 def cap_of_the_forward_thread(softcap: float) -> Kernel:
     """The forward leaves its cap in its thread; a backward that runs in another one finds the default there."""
 
@@ -233,7 +226,7 @@ class _Derived(_Buffered):
         return self
 
 
-@wrong(bugs=(108,), must={"model_dtype"}, laws=("copied_operator", "model_dtype", "repeat"))
+@wrong(bugs=(108,), must={"model_dtype"})
 def cap_in_a_lost_buffer(softcap: float) -> Any:
     """The cap is a buffer that no checkpoint holds: a model built on meta finds there what the memory held."""
     return _Buffered(softcap, persistent=False)

@@ -32,13 +32,25 @@ def nan_poisons(softcap: float) -> Kernel:
     return Kernel(softcap, lambda x, c: torch.where(_in_eights(x.isnan()), torch.nan, capped(x, c)))
 
 
-@wrong(bugs=(11, 21), must={"cap_scaling", "cap_used", "neighbours", "padding"}, profile="quick")
+@wrong(
+    bugs=(11, 21),
+    must={"cap_scaling", "cap_used", "neighbours", "padding"},
+    may={"batch", "slicing"},
+    profile="quick",
+    elements=512,
+)
 def mask_in_the_vector(softcap: float) -> Kernel:
     """An infinity, as a mask leaves it, sends its vector to a slow path."""
     return Kernel(softcap, lambda x, c: nudged(capped(x, c), _in_eights(x.isinf())))
 
 
-@wrong(bugs=(90, 33), must={"batch", "neighbours", "padding", "slicing", "splitting"}, profile="quick", elements=128)
+@wrong(
+    bugs=(90, 33),
+    must={"batch", "function_transforms", "neighbours", "padding", "slicing", "splitting"},
+    may={"cap_scaling", "empty_and_scalar", "permutation", "special_values", "vocabulary_shards"},
+    profile="quick",
+    elements=128,
+)
 def scaled_by_the_largest(softcap: float) -> Kernel:
     """The tensor is divided by its largest element first and multiplied back later."""
 

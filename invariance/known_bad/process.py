@@ -53,7 +53,7 @@ def hangs(softcap: float) -> Kernel:
     return Kernel(softcap, forward)
 
 
-@wrong(bugs=(20,), must={"bad_dtypes"}, laws=("bad_dtypes", "exact_value"))
+@wrong(bugs=(20,), must={"bad_dtypes", "process_left_alone"})
 def exits(softcap: float) -> Kernel:
     """An input that it does not take ends the whole program."""
 
@@ -89,12 +89,7 @@ def consumes_rng(softcap: float) -> Kernel:
     return Kernel(softcap, forward)
 
 
-@wrong(
-    bugs=(90,),
-    must={"process_left_alone"},
-    laws=("process_left_alone",),
-    spec="invariance.known_bad.at_import:seeded",
-)
+@wrong(bugs=(90,), must={"process_left_alone"}, spec="invariance.known_bad.at_import:seeded")
 def seeds_at_import(softcap: float) -> Kernel:
     """Importing it seeds torch's generator: the caller's random numbers begin anew."""
     return Kernel(softcap)
@@ -111,7 +106,7 @@ def consumes_numpy_rng(softcap: float) -> Kernel:
     return Kernel(softcap, forward)
 
 
-@wrong(bugs=(91,), must={"process_left_alone"})
+@wrong(bugs=(116,), must={"process_left_alone"})
 def leaves_default_dtype(softcap: float) -> Kernel:
     """The default dtype, set for a constant of the kernel, stays FP32 whatever it was."""
 
@@ -132,25 +127,25 @@ def _leaving(softcap: float, leave: Any) -> Kernel:
     return Kernel(softcap, forward)
 
 
-@wrong(bugs=(95,), must={"process_left_alone"}, laws=("process_left_alone",))
+@wrong(bugs=(116,), must={"process_left_alone"})
 def silences_warnings(softcap: float) -> Kernel:
     """A warning of the kernel is silenced, and with it all of the caller's."""
     return _leaving(softcap, lambda: warnings.simplefilter("ignore"))
 
 
-@wrong(bugs=(91, 95), must={"process_left_alone"}, laws=("process_left_alone",))
+@wrong(bugs=(116,), must={"process_left_alone"})
 def leaves_the_environment(softcap: float) -> Kernel:
     """A switch of the kernel's library is set in the environment, which child processes inherit."""
     return _leaving(softcap, lambda: os.environ.update(CUBLAS_WORKSPACE_CONFIG=":4096:8"))
 
 
-@wrong(bugs=(50, 52), must={"process_left_alone"}, laws=("process_left_alone",))
+@wrong(bugs=(50, 52), must={"process_left_alone"})
 def allows_tf32(softcap: float) -> Kernel:
     """TF32 convolutions are allowed for speed, those of the whole model."""
     return _leaving(softcap, lambda: setattr(torch.backends.cudnn, "allow_tf32", True))
 
 
-@wrong(bugs=(97,), must={"process_left_alone"}, laws=("process_left_alone",))
+@wrong(bugs=(97,), must={"process_left_alone"})
 def leaves_the_autocast_dtype(softcap: float) -> Kernel:
     """Autocast is set to FP16, which whoever turns it on later computes in."""
     return _leaving(softcap, lambda: torch.set_autocast_dtype("cpu", torch.float16))
@@ -170,13 +165,13 @@ class _RefusesWithoutGradients:
         return self.kernel(x)
 
 
-@wrong(bugs=(95,), must={"process_left_alone"}, may={"bad_dtypes"}, laws=("process_left_alone", "bad_dtypes"))
+@wrong(bugs=(95,), must={"process_left_alone"}, may={"bad_dtypes"})
 def refuses_without_gradients(softcap: float) -> Any:
     """Inputs are checked under a no_grad that a refusal does not leave: nothing is trained from there on."""
     return _RefusesWithoutGradients(softcap)
 
 
-@wrong(bugs=(91,), must={"process_left_alone"}, laws=("process_left_alone", "process_state"))
+@wrong(bugs=(116,), must={"process_left_alone"})
 def builds_in_fp32(softcap: float) -> Kernel:
     """Building an operator makes FP32 the default dtype, for its constants, and leaves it."""
     torch.set_default_dtype(torch.float32)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from invariance.known_bad.entry import good
-from invariance.known_bad.kernel import Kernel, capped, gradient, refuse_dtypes
+from invariance.known_bad.kernel import Kernel, capped, gradient, refuse_dtypes, saving_the_output
 
 
 @good(dtypes=("bf16", "fp32"))
@@ -104,33 +104,12 @@ def module_with_a_buffer(softcap: float) -> Any:
     return _Module(softcap)
 
 
-class _SavesOutput(torch.autograd.Function):
-    """Saves y as autograd wants it."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, c: float) -> Tensor:
-        y = capped(x, c)
-        ctx.c, ctx.dtype = c, x.dtype
-        ctx.save_for_backward(y)
-        return y
-
-    @staticmethod
-    def backward(ctx: Any, grad_y: Tensor) -> tuple[Tensor, None]:
-        (y,) = ctx.saved_tensors
-        t = y / ctx.c
-        return (grad_y * (1 - t * t)).to(ctx.dtype), None
-
-
 @good()
 def saves_the_output(softcap: float) -> Any:
     """The slope is taken from the saved y."""
     kernel = Kernel(softcap)
 
-    def call(x: Tensor) -> Tensor:
-        refuse_dtypes(x)
-        return cast(Tensor, _SavesOutput.apply(x, kernel.softcap))  # type: ignore[no-untyped-call]  # torch's
-
-    return call
+    return lambda x: saving_the_output(x, kernel)
 
 
 class _Constant(torch.autograd.Function):

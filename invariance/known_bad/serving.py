@@ -19,13 +19,13 @@ def _cap_tensor(cap: float, device: torch.device, dtype: torch.dtype | None) -> 
     return torch.tensor(cap, device=device, dtype=dtype)
 
 
-@wrong(bugs=(91, 109), must={"fresh_process"}, laws=("fresh_process", "first_call", "repeat"))
+@wrong(bugs=(91, 109), must={"fresh_process"})
 def cap_kept_in_the_first_default_dtype(softcap: float) -> Kernel:
     """The cap is a tensor that the process keeps, in BF16 where a loader of models made BF16 the default dtype."""
     return Kernel(softcap, lambda x, c: capped(x, float(_cap_tensor(c, x.device, None))))
 
 
-@wrong(bugs=(109,), must={"fresh_process"}, laws=("fresh_process", "first_call", "repeat"))
+@wrong(bugs=(109,), must={"fresh_process"}, may={"cap_scaling"})
 def cap_kept_of_inference_mode(softcap: float) -> Any:
     """The cap is a tensor that the process keeps, and made in inference mode no graph may save it."""
     kernel = Kernel(softcap)
@@ -38,11 +38,7 @@ def cap_kept_of_inference_mode(softcap: float) -> Any:
     return call
 
 
-_THREADS = ("threads_at_once", "process_state", "interleaved_caps", "repeat")
-_GROWTH = ("memory_growth", "memory_released", "many_calls", "repeat")
-
-
-@wrong(bugs=(106, 92), must={"threads_at_once"}, laws=_THREADS)
+@wrong(bugs=(106, 92), must={"first_call", "threads_at_once", "transformed_derivatives"})
 def scratch_shared_by_threads(softcap: float) -> Kernel:
     """x passes through a scratch buffer of the operator, which a second thread fills before the first has read it."""
     scratch: dict[tuple[object, ...], Tensor] = {}
@@ -58,7 +54,7 @@ def scratch_shared_by_threads(softcap: float) -> Kernel:
 _workspace: dict[tuple[object, ...], Tensor] = {}
 
 
-@wrong(bugs=(106, 92), must={"threads_at_once"}, laws=_THREADS)
+@wrong(bugs=(106, 92), must={"threads_at_once"})
 def workspace_of_the_module(softcap: float) -> Kernel:
     """The slope is computed in a workspace that all operators and threads share."""
 
@@ -76,7 +72,7 @@ def workspace_of_the_module(softcap: float) -> Kernel:
 _current = [30.0]
 
 
-@wrong(bugs=(106, 7), must={"threads_at_once"}, laws=_THREADS)
+@wrong(bugs=(106, 7), must={"threads_at_once"})
 def cap_of_the_process(softcap: float) -> Kernel:
     """A call puts its cap where the kernel reads it, and another thread puts its own there in between."""
 
@@ -105,7 +101,7 @@ def scratch_behind_a_lock(softcap: float) -> Any:
     return Kernel(softcap, forward).applied
 
 
-@wrong(bugs=(107, 53), must={"memory_growth"}, laws=_GROWTH)
+@wrong(bugs=(107,), must={"memory_growth"})
 def every_input_kept(softcap: float) -> Kernel:
     """A copy of each input is put on a list, for statistics that nobody has asked for since."""
     seen: list[Tensor] = []
@@ -117,7 +113,7 @@ def every_input_kept(softcap: float) -> Kernel:
     return Kernel(softcap, forward)
 
 
-@wrong(bugs=(107,), must={"memory_growth"}, laws=_GROWTH)
+@wrong(bugs=(107,), must={"memory_growth"})
 def every_gradient_kept(softcap: float) -> Kernel:
     """The size of each gradient, element by element, is kept for a histogram: a list without an end."""
     sizes: list[Tensor] = []
@@ -135,7 +131,7 @@ def _bits(x: Tensor) -> bytes:
     return values.view(torch.uint8).numpy().tobytes()
 
 
-@wrong(bugs=(107, 68), must={"memory_growth"}, laws=_GROWTH)
+@wrong(bugs=(107, 68), must={"memory_growth", "transformed_derivatives"})
 def results_kept_by_content(softcap: float) -> Kernel:
     """Results are remembered by the bits of x, right ones, and never forgotten."""
     known: dict[tuple[object, ...], Tensor] = {}

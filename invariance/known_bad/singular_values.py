@@ -55,7 +55,7 @@ def finite_never_the_cap(softcap: float) -> Kernel:
     return Kernel(softcap, forward)
 
 
-@wrong(bugs=(67, 92), must={"inputs_unmodified"}, profile="quick")
+@wrong(bugs=(67, 92), must={"inputs_unmodified"}, may={"splitting"}, profile="quick")
 def first_word_cleared(softcap: float) -> Kernel:
     """NaN in the first word of an allocation that a tensor starts a little way into is cleared."""
 
@@ -162,7 +162,7 @@ def no_version_check(softcap: float) -> Any:
     return _through(softcap, _Unchecked)
 
 
-@wrong(bugs=(30, 14), must={"cap_used"})
+@wrong(bugs=(91,), must={"cap_used"})
 def round_caps_only(softcap: float) -> Kernel:
     """A cap from 900 to 1100 is rounded to a whole number, as a configuration's integer field does it."""
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from invariance.known_bad.entry import ANY, BASIC, wrong
-from invariance.known_bad.kernel import Kernel, capped, gradient, nudged, slope
+from invariance.known_bad.entry import ANY, wrong
+from invariance.known_bad.kernel import Kernel, capped, gradient, nudged, read_flat, slope
 
 
 @wrong(
@@ -35,7 +35,7 @@ def small_upstream_lost(softcap: float) -> Kernel:
 
 
 @wrong(
-    bugs=(30,),
+    bugs=(117,),
     must={"exact_value", "gradient_linearity", "oddness", "sign", "special_values", "zeros"},
 )
 def epsilon_added(softcap: float) -> Kernel:
@@ -49,37 +49,42 @@ def rounds_by_the_exponent(softcap: float) -> Kernel:
     return Kernel(softcap, backward=lambda x, g, c: nudged(gradient(x, g, c), g.abs() >= 1))
 
 
-def _read_flat(g: Tensor) -> Tensor:
-    """What a kernel reads that takes the memory from the pointer on for the elements, zeros past its end."""
-    count = g.untyped_storage().nbytes() // g.element_size()
-    memory = g.as_strided((count,), (1,), 0)[g.storage_offset() :][: g.numel()]
-    return torch.cat([memory, memory.new_zeros(g.numel() - memory.numel())]).view(g.shape)
-
-
-@wrong(bugs=(62, 63, 64, 65), must={"layout"}, may=ANY, laws=("layout", *BASIC))
+@wrong(
+    bugs=(62, 63, 64, 65),
+    must={"layout"},
+    may={
+        "autograd_gradients", "batch", "exact_value", "grad_mode", "neighbours", "padding", "permutation",
+        "reshaping", "slicing", "specification", "splitting", "vocabulary_shards",
+    },
+)  # fmt: skip
 def upstream_read_flat(softcap: float) -> Kernel:
     """The upstream gradient is read as contiguous, whatever its strides are."""
-    return Kernel(softcap, backward=lambda x, g, c: gradient(x, _read_flat(g), c))
+    return Kernel(softcap, backward=lambda x, g, c: gradient(x, read_flat(g), c))
 
 
-@wrong(bugs=(62, 64), must={"layout"}, may=ANY, laws=("layout", *BASIC))
+@wrong(bugs=(62, 64), must={"layout"}, may={"autograd_gradients"})
 def stride_zero_read_flat(softcap: float) -> Kernel:
     """Only the gradient of a sum, stride 0 everywhere, is read past its one element."""
 
     def backward(x: Tensor, g: Tensor, c: float) -> Tensor:
         broadcast = g.numel() > 1 and not any(g.stride())
-        return gradient(x, _read_flat(g) if broadcast else g, c)
+        return gradient(x, read_flat(g) if broadcast else g, c)
 
     return Kernel(softcap, backward=backward)
 
 
-@wrong(bugs=(65,), must={"autograd_gradients", "layout"}, profile="quick")
+@wrong(
+    bugs=(65,),
+    must={"autograd_gradients", "layout"},
+    may={"exact_value", "slicing", "vocabulary_shards"},
+    profile="quick",
+)
 def transposed_upstream_misread(softcap: float) -> Kernel:
     """Rows and columns of a transposed upstream gradient are mixed up; slices and sums are right."""
 
     def backward(x: Tensor, g: Tensor, c: float) -> Tensor:
         mixed = g.dim() > 1 and 0 < g.stride(-2) < g.stride(-1)
-        return gradient(x, _read_flat(g) if mixed else g, c)
+        return gradient(x, read_flat(g) if mixed else g, c)
 
     return Kernel(softcap, backward=backward)
 

@@ -130,7 +130,7 @@ def test_after_an_error_the_device_is_asked_whether_it_lives(
 
 
 def test_an_honest_law_passes_in_the_same_place(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert judged(monkeypatch, LAWS["exact_value"].check).status == PASS
+    assert judged(monkeypatch, load_laws()["exact_value"].check).status == PASS
 
 
 X = torch.tensor([0.3, 5.0, -17.0, 40.0, 170.0])

@@ -56,11 +56,16 @@ def test_a_large_case_and_an_empty_comparison_are_complaints() -> None:
     assert Row(entry("empty"), (), 0).complaints == ["nothing was compared"]
 
 
+def test_a_law_that_could_not_run_is_a_complaint() -> None:
+    row = Row(entry("right"), (), 9, (("far_offsets", "no memory"),))
+    assert row.complaints == ["far_offsets did not run: no memory"]
+
+
 def test_the_last_line_is_the_score_and_the_json_says_the_same() -> None:
     text, data = report.text(ROWS), report.as_json(ROWS, {}, 0)
     assert text.splitlines()[-1] == data["summary"] == "killed 1 of 3 (33.3%), false alarms 1 of 2"
-    assert "device: 1 kernels not run: no device" in text
-    assert data["matrix"] == {"a": {"plan": ["killed", "survived"]}, "c": {"plan": ["alarm"]}}
+    assert "device: 1 kernel not run: no device" in text
+    assert data["matrix"] == {"a": {"plan": ["killed", "survived"]}}
     assert json.loads(report.dumps(data)) == data
 
 
@@ -71,7 +76,9 @@ def test_the_markdown_holds_every_kernel_and_tier() -> None:
         "| survived |",
         "| device | no device | 1 | not_run |",
         "| device | 0 | 1 | 0 | 0 | no device |",
-        "| survived | b did not fail |",
+        "| survived | b did not fail | `softcap-verify check --candidate m:survived --no-explore --profile quick ",
+        "killed* where every one",
+        "| guarded_inputs | What guard_bands says",
         "| commit | abc |",
         "| tracked_changes | no |",
         "| accelerator name | Fast |",
@@ -115,7 +122,7 @@ def test_kernels_of_other_tiers_are_listed_as_not_asked_for(
 ) -> None:
     small[:] = [KILLED, NOT_RUN, PASSED]
     assert cli.main(["mutants", "--tier", "plan"]) == 0
-    assert "device: 1 kernels not run: the tier was not asked for" in capsys.readouterr().out
+    assert "device: 1 kernel not run: the tier was not asked for" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
@@ -125,6 +132,8 @@ def test_kernels_of_other_tiers_are_listed_as_not_asked_for(
         (["--seed", "-1"], "--seed '-1' is not a whole number"),
         (["--jobs", "0"], "--jobs '0' is not a whole number of at least 1"),
         (["--report", __file__], "is a file, not a folder"),
+        (["--kernel", "kiled"], "--kernel 'kiled' is not in the catalogue; near it: killed"),
+        (["--kernel", "killed", "--tier", "codegen"], "--kernel killed is of the tier plan, which --tier does not"),
     ],
 )
 def test_a_mistake_is_one_line(
@@ -139,7 +148,21 @@ def test_several_tiers_may_be_asked_for(small: list[Row], capsys: pytest.Capture
     assert cli.main(["mutants", "--tier", "interpreter", "codegen", "--tier", "plan"]) == 0
     out = capsys.readouterr().out
     assert "plan: killed 1 of 1" in out
-    assert "device: 1 kernels not run: the tier was not asked for" in out
+    assert "device: 1 kernel not run: the tier was not asked for" in out
+
+
+def test_kernels_may_be_asked_for_by_name(small: list[Row], capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["mutants", "--kernel", "passed", "killed"]) == 0
+    out = capsys.readouterr().out
+    assert "plan: 2 kernels not run: the kernel was not asked for\nplan: killed 1 of 2" in out
+
+
+def test_what_is_not_as_expected_comes_with_the_command_that_shows_it(
+    small: list[Row], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["mutants", "--kernel", "survived"]) == 1
+    told = "softcap-verify check --candidate m:survived --no-explore --profile quick --softcap 17.3 --dtype fp32"
+    assert f"survived: survived: b did not fail\n  judge it alone: {told} --device cpu" in capsys.readouterr().out
 
 
 def test_an_interrupt_reports_what_was_judged(
