@@ -15,22 +15,24 @@ def _nothing() -> None:
 
 @contextmanager
 def _interrupts_end_it(last: Callable[[], None] = _nothing) -> Iterator[None]:
-    """An interrupt ends the imports at once, after `last`: numpy takes no exception amid its own."""
+    """Ctrl-C or a time limit ends the imports at once, after `last`: numpy takes no exception amid its own."""
 
     def end(*_: object) -> None:
         last()
         os.write(2, b"softcap-verify: interrupted\n")
         os._exit(130)
 
+    taken = [s for s in (signal.SIGINT, signal.SIGTERM) if signal.getsignal(s) is not signal.SIG_IGN]
     try:
-        kept = signal.signal(signal.SIGINT, end)
+        kept = {number: signal.signal(number, end) for number in taken}
     except ValueError:  # signals are the main thread's
         yield
         return
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, kept)
+        for number, handler in kept.items():
+            signal.signal(number, handler)
 
 
 with _interrupts_end_it():  # a tenth of a second, in which an interrupt would print a traceback

@@ -25,11 +25,11 @@ LEAST = "least"
 
 # One shape or more of every family in strategies.shapes: ends of vectors, of blocks and of row counts, 0-d and empty
 # ones. `thorough` takes all of them.
-_QUICK: tuple[Shape, ...] = ((), (0,), (9,), (2, 3, 5), (257, 3), (1025,))
+_QUICK: tuple[Shape, ...] = ((), (0,), (9,), (2, 3, 5), (257, 3), (1025,), (2, 1, 2, 2, 1, 3))
 _DEFAULT: tuple[Shape, ...] = (
     *_QUICK, (1,), (3, 0), (7,), (8,), (17,), (1, 7), (3, 5), (2, 2, 3, 5), (2, 1, 3, 2, 7), (255,), (256,), (257,),
     (1023,), (1024,), (2049,), (255, 3), (256, 3), (2, 384), (2, 3, 1003),
-    (65537,),
+    (4, 4099), (2049, 17), (65537,),
 )  # fmt: skip
 _LEAST: tuple[Shape, ...] = ((2, 3, 5), (1025,))
 LARGEST_SEAM, LARGE = 1 << 17, 1 << 15  # elements

@@ -22,12 +22,14 @@ from invariance.tiers.faults import MOST_CONFIGURATIONS, Fault, GaveUp
 from oracles.formats import cap_as_fp32
 from strategies.caps import cap_text
 
-# Shape and strides of x. Past 2^31 elements by more than a block of any size, and no multiple of one; then rows whose
-# last one begins past 2^31, beside each other and with room in between; then a few columns whose last one does.
+# Shape and strides of x. Past 2^31 elements by more than a block of any size, and no multiple of one; the same past
+# 2^32, where unsigned offsets end; then rows whose last one begins past 2^31, beside each other and with room in
+# between; then a few columns whose last one does.
 _ROWS, _COLUMNS = 16385, 131101
 _TALL, _FEW = 53687111, 41
 FAR = (
     ((2**31 + 66535,), (1,)),
+    ((2**32 + 66535,), (1,)),
     ((_ROWS, _COLUMNS), (_COLUMNS, 1)),
     ((_ROWS, _COLUMNS), (_COLUMNS + 27, 1)),
     ((_TALL, _FEW), (1, _TALL)),
@@ -64,7 +66,7 @@ def _called(f: Map, args: Args, **how: Any) -> tuple[Tensor, Any]:
     bugs=("deepspeedai/DeepSpeed#8590", "fla-org/flash-linear-attention#1080", "triton-lang/triton#832"),
 )
 def far_offsets(f: Map, args: Args, pick: Pick) -> Iterator[Claim]:  # noqa: ARG001 - nothing to choose
-    """Of more than 2^31 elements too, no access leaves its tensor, and the last ones have the bits of a small call."""
+    """Past 2^31 and 2^32 elements too, no access leaves its tensor, and the last ones have the bits of a small call."""
     ends = each(args, lambda t: plain(flat(t)[-_LAST:]))
     want, excuses = f(*ends), []
     broken: _NoKernel | None = None
@@ -163,10 +165,13 @@ def every_configuration(f: Map, args: Args, pick: Pick) -> Iterator[Claim]:  # n
     bugs=("sgl-project/sgl-kernel-xpu#491", "pytorch/pytorch#190340"),
 )
 def cap_resolution(f: Map, args: Args, pick: Pick) -> Iterator[Claim]:
-    """Two caps that differ by 2^-13, the same number in any 16-bit type, give different results."""
+    """Two caps that differ by 2^-13, or by 2^-20 where x is FP32, give different results.
+
+    2^-13 apart they are one number in any 16-bit type, 2^-20 apart in five decimal digits.
+    """
     with _launching(f, args):
         cap = _CAPS[pick("cap", 0, len(_CAPS) - 1)]
-        near = cap_as_fp32(cap * (1 + 2.0**-13))
+        near = cap_as_fp32(cap * (1 + (2.0**-20 if args[0].dtype == torch.float32 else 2.0**-13)))
         x = (torch.linspace(-3.0, 3.0, 1024, dtype=torch.float64) * cap).to(args[0].dtype)
         grads = tuple(torch.linspace(1.0, 5.0, 1024, dtype=torch.float64).to(g.dtype) for g in args[1:])
         one, other = f.at(cap)(x, *grads), f.at(near)(x, *grads)

@@ -27,6 +27,16 @@ def int32_offsets(softcap: float) -> Any:
     return edited_operator("int32_offsets", softcap, _FORWARD_START)
 
 
+@wrong(bugs=(75, 78), must={"far_offsets"}, tier="interpreter")
+def uint32_offsets(softcap: float) -> Any:
+    """Forward offsets are multiplied in 32 bits without a sign, which last to 2^32 elements."""
+    edit = Edit(
+        "start = tl.program_id(0).to(tl.int64) * BLOCK  #",
+        "start = (tl.program_id(0).to(tl.uint32) * BLOCK).to(tl.int64)  #",
+    )
+    return edited_operator("uint32_offsets", softcap, edit)
+
+
 @wrong(bugs=(75, 78), must={"offsets_64bit"}, tier="codegen")
 def int32_offsets_backward(softcap: float) -> Any:
     """Backward offsets stay 32 bits wide."""

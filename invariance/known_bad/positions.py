@@ -131,6 +131,39 @@ def four_dimensions(softcap: float) -> Kernel:
     return Kernel(softcap, lambda x, c: nudged(capped(x, c), x.dim() >= 4))
 
 
+@wrong(bugs=(79, 15), must={"exact_value"}, laws=("exact_value",), profile="default", elements=1 << 16)
+def many_rows_uncapped(softcap: float) -> Kernel:
+    """From 2048 rows on the kernel that is chosen has no cap."""
+    return Kernel(
+        softcap, lambda x, c: x.float() if x.dim() > 1 and x.numel() // max(1, x.shape[-1]) >= 2048 else capped(x, c)
+    )
+
+
+@wrong(bugs=(28, 43), must={"exact_value"}, laws=("exact_value",), profile="default", elements=1 << 16)
+def last_vector_unwritten(softcap: float) -> Kernel:
+    """In large tensors the last half vector of eight is left at zero."""
+
+    def forward(x: Tensor, c: float) -> Tensor:
+        half = x.numel() > 8192 and x.numel() % 8 == 4
+        return capped(x, c).masked_fill((place(x) >= x.numel() - 4) & half, 0.0)
+
+    return Kernel(softcap, forward)
+
+
+@wrong(
+    bugs=(57, 79),
+    must={
+        "batch", "exact_value", "neighbours", "padding", "permutation", "reshaping", "slicing", "specification",
+        "splitting", "vocabulary_shards",
+    },
+    may={"result_form"},
+    profile="quick",
+)  # fmt: skip
+def six_dimensions(softcap: float) -> Kernel:
+    """Of more dimensions than five nothing is capped."""
+    return Kernel(softcap, lambda x, c: x.float() if x.dim() > 5 else capped(x, c))
+
+
 @wrong(bugs=(78, 79), must={"splitting"}, laws=("splitting",), profile="default", elements=700_000)
 def half_a_million_elements(softcap: float) -> Kernel:
     """From 2^19 elements on, which no test of the author has, the work is cut into other blocks."""

@@ -165,6 +165,12 @@ def cap_in_16_bits(softcap: float) -> Any:
     return _stranger("blocks", float(torch.tensor(softcap, dtype=torch.bfloat16)))
 
 
+@wrong(bugs=(91, 13), must={"cap_resolution"}, tier="interpreter", laws=LAUNCHES)
+def cap_in_five_digits(softcap: float) -> Any:
+    """The cap is printed into the kernel's source, to five digits."""
+    return _stranger("blocks", float(f"{softcap:.5g}"))
+
+
 @good(tier="interpreter", laws=_CALLS)
 def rows_as_programs(softcap: float) -> Any:
     """One row a program, whatever the stride between rows."""

@@ -19,7 +19,7 @@ from invariance.tiers.queues import Queues
 LARGEST = 1 << 28  # elements that an operation of PyTorch may take or make before it is left out
 SLACK = 1 << 20  # elements at the end of a result that may be room for a block: none is larger
 _LATE = 64  # programs at the end of a grid that run where the last elements are still missing
-ROUNDS = 20_000  # accesses of one program; a loop over everything, which cannot be cut, is given up there
+ROUNDS = 3_000  # accesses of one program, a few seconds; a `while` over everything cannot be cut, and is given up there
 
 # What it makes holds zeros or nothing, as virtual memory does; whatever else is left out would have computed.
 _EMPTY = ("empty", "new_empty", "zeros", "new_zeros")

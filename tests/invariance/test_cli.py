@@ -5,8 +5,10 @@ from __future__ import annotations
 import importlib
 import json
 import os
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -49,6 +51,7 @@ def hang(x, cap):
 """
 ODD = """
 import sys
+import time
 import torch
 
 class Never:
@@ -299,6 +302,7 @@ def test_a_copy_that_a_candidate_forks_answers_for_nobody(folder, capsys):
 def test_help_and_mistakes_do_not_wait_for_torch(arguments, status, says):
     code = f"""
 import sys
+import time
 from invariance.cli import main
 try:
     status = main({arguments!r})
@@ -381,3 +385,18 @@ def test_a_time_limit_that_ends_a_run_leaves_its_report(folder):
         run.terminate()
         assert run.wait(60) == 130
     assert json.loads((folder / "out" / "report.json").read_text())["complete"] is False
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="which signals a process takes is read there")
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_amid_the_first_imports_is_an_interrupt(folder, number):
+    command = [sys.executable, "-m", "invariance", "check", "--candidate", "native", "--device", "cpu"]
+    with subprocess.Popen(command, env={**os.environ, "PYTHONPATH": str(ROOT)}, stderr=subprocess.PIPE) as run:
+        status, until = Path(f"/proc/{run.pid}/status"), time.monotonic() + 30
+        while time.monotonic() < until:
+            taken = int(status.read_text().partition("SigCgt:")[2].split()[0], 16)
+            if taken >> (signal.SIGTERM - 1) & 1:
+                break
+        run.send_signal(number)
+        assert run.wait(60) == 130
+        assert run.stderr.read() == b"softcap-verify: interrupted\n"
