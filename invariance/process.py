@@ -66,6 +66,12 @@ def announce(text: str) -> None:
         _parent.send(("announce", text))
 
 
+def keep(value: Any) -> None:
+    """In a child: what the job's value is, should its time end before it returns."""
+    if _parent is not None and os.getpid() == _process:
+        _parent.send(("keep", value))
+
+
 def fresh(target: str, timeout: float = 60.0, **kwargs: Any) -> Any:
     """Run `target` in another fresh process and return what it returns; raises RuntimeError when it fails."""
     if _parent is None:
@@ -159,6 +165,7 @@ class _Worker:
     job: Job | None = None
     started: float = 0.0
     announced: str | None = None
+    kept: Any = None
     subject: str | None = None
 
     def start(self, job: Job) -> None:
@@ -168,7 +175,7 @@ class _Worker:
             self._spawn()
         self.subject = job.subject or self.subject
         assert self.connection is not None
-        self.job, self.announced, self.started = job, None, time.monotonic()
+        self.job, self.announced, self.kept, self.started = job, None, None, time.monotonic()
         with contextlib.suppress(BrokenPipeError):  # died between jobs: the wait below sees it
             self.connection.send(job)
 
@@ -284,6 +291,8 @@ def _collect(worker: _Worker) -> Outcome | None:
     job, seconds = worker.job, time.monotonic() - worker.started
     if not worker.connection.poll():
         worker.stop()
+        if worker.kept is not None:
+            return Outcome(job, worker.kept, None, "done", worker.announced, seconds)
         late = f"no result within {job.timeout:g} s"
         return Outcome(job, None, late, "timed out", worker.announced, seconds, late)
     try:
@@ -294,6 +303,9 @@ def _collect(worker: _Worker) -> Outcome | None:
         return Outcome(job, None, how, "crashed", worker.announced, seconds, how)
     if kind == "announce":
         worker.announced = value
+        return None
+    if kind == "keep":
+        worker.kept = value
         return None
     if kind == "fresh":
         worker.connection.send(_run_fresh(value))

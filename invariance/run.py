@@ -146,7 +146,9 @@ def _added(total: Verdict, found: Judgement) -> Verdict:
 
 
 def _explained(total: Verdict, trial: Trial, case: Case, found: Judgement, reason: str | None) -> Verdict:
-    """The verdict with the smallest case that still fails in the same way."""
+    """The verdict with the smallest case that still fails in the same way; as found, should the time not last."""
+    late = "; ".join(filter(None, (reason, "not shrunk: its time was over")))
+    process.keep(replace(total, mismatch=found.mismatch, reason=late, case=case.dumps()))
 
     def fails(smaller: Case) -> bool:
         process.announce(smaller.dumps())

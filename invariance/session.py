@@ -171,6 +171,8 @@ class Session:
 
     def _lost(self, cell: Cell, outcome: Outcome) -> Verdict:
         reason = outcome.reason
+        if outcome.kind == "timed out" and outcome.job.timeout < self.timeout:
+            reason = f"{reason}, all that a cell gets once its candidate has hung"
         verdict = LAWS[cell.law].verdict(cell.pass_)
         return Verdict(
             cell,
@@ -287,16 +289,34 @@ def verify(
     timeout: float = 60.0,
     seed: int = 0,
     jobs: int | None = None,
+    rounding: str = "once",
 ) -> Report:
     """Judge one candidate as `softcap-verify check` does; a cap, a dtype or a law may stand for a list of one.
 
     Raises CandidateNotLoadable for an import path that leads nowhere, NoSuchDevice for a missing device, ValueError
-    for what does not exist and for laws that say nothing of what was asked for.
+    for what does not exist and for laws that say nothing of what was asked for, TypeError for a candidate that is no
+    import path.
     """
+    check_request(candidate, timeout)
+    if jobs is not None and (type(jobs) is not int or jobs < 1):
+        raise ValueError(f"jobs {jobs!r} is not a whole number of at least 1")
     device = environment.resolve_device(device)
-    settings = Settings(_several(softcap), _several(dtype), device, profile, seed, _several(law))
+    settings = Settings(
+        _several(softcap), _several(dtype), device, profile, seed, _several(law), rounding=rounding
+    )
     workers = jobs or (1 if device != "cpu" else os.cpu_count() or 1)
     return Session(settings, (candidate,), timeout, workers, explore, check_grad).run()
+
+
+def check_request(candidate: object, timeout: object) -> None:
+    """TypeError or ValueError, in words for the caller, where a candidate is no import path or a time is none."""
+    if not isinstance(candidate, str):
+        raise TypeError(
+            f"a candidate is an import path such as 'my_pkg.kernels:MySoftcap', for each child imports it anew: "
+            f"{type(candidate).__name__} was given"
+        )
+    if isinstance(timeout, bool) or not isinstance(timeout, (int, float)) or not 0 < timeout < 1e6:
+        raise ValueError(f"timeout {timeout!r} is not a number of seconds above 0 and below a million")
 
 
 def _several(given: Any) -> tuple[Any, ...]:

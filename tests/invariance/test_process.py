@@ -24,6 +24,12 @@ def announcing_then(what):
     {"crash": os.abort, "hang": lambda: time.sleep(60), "leave": lambda: os._exit(3)}[what]()
 
 
+def keeping_then(what):
+    """A job that has a value before it ends."""
+    process.keep("found")
+    announcing_then(what)
+
+
 def nested():
     """A job: a fresh process from within a child."""
     return os.getpid(), process.fresh("os:getpid")
@@ -61,6 +67,12 @@ def test_a_lost_child_is_an_outcome_with_what_it_announced(target, what, kind, s
     assert outcome.kind == kind
     assert says in outcome.failure
     assert outcome.announced == f"about to {what}"
+
+
+def test_what_was_found_stands_where_the_time_ends_and_not_where_the_child_dies(target):
+    found = run_job(Job(target("keeping_then"), {"what": "hang"}, timeout=0.5))
+    assert (found.kind, found.value) == ("done", "found")
+    assert run_job(Job(target("keeping_then"), {"what": "crash"}, timeout=20)).kind == "crashed"
 
 
 def test_the_other_jobs_go_on(target):
