@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import os
+import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -16,7 +17,14 @@ from torch import Tensor
 
 from invariance.imports import NoSuchFile, hidden_by_the_suite, import_file, import_module, prefer_own
 from invariance.process import in_one_line
-from invariance.signatures import by_keyword, own_cap, positional, takes_the_cap_first
+from invariance.signatures import (
+    by_keyword,
+    cap_keyword,
+    own_cap,
+    positional,
+    takes_a_tensor_second,
+    takes_the_cap_first,
+)
 
 PASSES = ("forward", "inference", "backward")
 
@@ -149,10 +157,19 @@ def _calling(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     try:
         result = function(*args, **kwargs)
     except Exception as error:
-        raise CandidateRaised(in_one_line(error)) from error
+        raise CandidateRaised(f"{in_one_line(error)}{_place(error)}") from error
     if args and isinstance(args[0], Tensor) and function is not torch.autograd.grad:
         _tensor(result)
     return result
+
+
+def _place(error: BaseException) -> str:
+    """The author's line that raised, as ` (kernels.py:12)`; empty where it is none but torch's, Triton's or our own."""
+    for frame, line in reversed(list(traceback.walk_tb(error.__traceback__))):
+        path = Path(frame.f_code.co_filename)
+        if path.suffix == ".py" and not {"torch", "triton", "invariance"} & set(path.parts):
+            return f" ({path.name}:{line})"
+    return ""
 
 
 def load(spec: str, device: str = "cpu") -> Candidate:
@@ -234,7 +251,7 @@ def _import(source: str, spec: str) -> ModuleType:
     except NoSuchFile as error:
         raise CandidateNotLoadable(str(error)) from error
     except (Exception, SystemExit) as error:
-        what = f"candidate {spec!r}: importing {source} raised {type(error).__name__}: {error}"
+        what = f"candidate {spec!r}: importing {source} raised {type(error).__name__}: {error}{_place(error)}"
         raise CandidateNotLoadable(f"{what}{hidden_by_the_suite(source, error)}") from error
 
 
@@ -271,14 +288,22 @@ def _adapt(name: str, module: ModuleType, dotted: str) -> Candidate:
 
 def adapt(name: str, target: Any) -> Candidate:
     """A candidate around an object at hand: a class or factory, a function of (x, cap), or an instance."""
+    if not inspect.isclass(target) and takes_the_cap_first(target) and takes_a_tensor_second(target):
+        raise CandidateNotLoadable(
+            f"candidate {name!r} takes the cap first and needs more: a function is called as f(x, c), the tensor "
+            "first, and a factory as factory(softcap=c)"
+        )
     if inspect.isclass(target) or takes_the_cap_first(target):
         return Candidate(name, by_keyword(target), "operator")
     fixed = own_cap(target)
-    if not inspect.isroutine(target) and isinstance(fixed, (int, float)) and not isinstance(fixed, bool):
+    carries = not inspect.isroutine(target) or positional(target) == 1
+    if carries and isinstance(fixed, (int, float)) and not isinstance(fixed, bool):
         return Candidate(name, lambda cap: target, "instance", float(fixed))  # noqa: ARG005 - judged at its own cap
     if positional(target) >= 2:
         return Candidate(name, lambda cap: lambda x: target(x, cap), "function")
+    if (keyword := cap_keyword(target)) is not None:
+        return Candidate(name, lambda cap: lambda x: target(x, **{keyword: cap}), "function")
     raise CandidateNotLoadable(
         f"candidate {name!r} takes no cap: give a class or factory called as factory(softcap=c), "
-        "a function called as f(x, c), or a configured object with a .softcap"
+        "a function called as f(x, c) or as f(x, softcap=c), or a configured object or function with a .softcap"
     )

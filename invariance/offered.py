@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+import struct
+
 DTYPES = ("fp16", "bf16", "fp32")
 DEFAULT_CAPS: tuple[float | int, ...] = (20.0, 30.0)
 PROFILES = ("quick", "default", "thorough")
@@ -18,3 +21,14 @@ NARROW_LAWS: dict[str, tuple[str, ...]] = {
     "beyond_int32": ("bf16",),
     "every_configuration": ("bf16", "fp32"),
 }
+
+
+def is_cap(value: object) -> bool:
+    """Whether it is a number that is finite and positive also as FP32."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return False
+    try:
+        as_fp32 = struct.unpack("<f", struct.pack("<f", value))[0]
+    except (OverflowError, struct.error):  # the latter for an int that has no double
+        return False
+    return math.isfinite(as_fp32) and as_fp32 > 0

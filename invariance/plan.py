@@ -8,10 +8,11 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from math import prod
 
 from invariance.checkers import LAWS, Law, load_laws
-from invariance.offered import DEFAULT_CAPS, DTYPES, PROFILES
+from invariance.offered import DEFAULT_CAPS, DTYPES, PROFILES, ROUNDINGS, is_cap
 from invariance.verdict import Cell
 from strategies.caps import TELLING
 from strategies.case import Case
@@ -69,10 +70,16 @@ class Settings:
         object.__setattr__(self, "dtypes", tuple(dict.fromkeys(self.dtypes)))
         if not self.caps or not self.dtypes:
             raise ValueError(f"nothing to judge: caps {self.caps}, dtypes {self.dtypes}")
-        if unknown := set(self.dtypes) - set(DTYPES):
-            raise ValueError(f"no dtype {', '.join(sorted(unknown))}: there are {', '.join(DTYPES)}")
+        if bad := [cap for cap in self.caps if not is_cap(cap)]:
+            raise ValueError(f"{bad[0]!r} is no cap: give finite, positive numbers, also in FP32, such as 30")
+        if unknown := [dtype for dtype in self.dtypes if dtype not in DTYPES]:
+            raise ValueError(f"no dtype {', '.join(map(str, unknown))}: there are {', '.join(DTYPES)}")
         if self.profile not in (*PROFILES, LEAST):
             raise ValueError(f"no profile {self.profile!r}: there are {', '.join(PROFILES)}")
+        if self.rounding not in ROUNDINGS:
+            raise ValueError(f"no rounding {self.rounding!r}: there are {', '.join(ROUNDINGS)}")
+        if type(self.seed) is not int or self.seed < 0:
+            raise ValueError(f"seed {self.seed!r} is not a whole number of at least 0")
 
     def as_json(self) -> dict[str, object]:
         """As plain data, for the JSON report."""
@@ -95,7 +102,9 @@ def laws(settings: Settings) -> list[Law]:
     """
     known = load_laws()
     if unknown := sorted(set(settings.laws) - set(known)):
-        raise ValueError(f"no law {', '.join(unknown)}: there are {', '.join(sorted(known))}")
+        near = dict.fromkeys(name for law in unknown for name in get_close_matches(str(law), known, 2))
+        meant = f"near it: {', '.join(near)}; " if near else ""
+        raise ValueError(f"no law {', '.join(map(str, unknown))}: {meant}there are {', '.join(sorted(known))}")
     for name in settings.laws:
         if known[name].device and settings.device == "cpu":
             raise ValueError(f"law {name} needs an accelerator, and the device is cpu")

@@ -49,7 +49,9 @@ def probed(
         tried = ", ".join(dict.fromkeys(cap_text(cap) for cap, _ in refusals))
         reasons = " and ".join(dict.fromkeys(reason for _, reason in refusals))
         raise CandidateNotLoadable(
-            f"candidate {spec!r} cannot be constructed at cap {tried}: it raised {reasons}"
+            f"candidate {spec!r} cannot be constructed at cap {tried}: it raised {reasons}; a class or a factory gets "
+            "softcap=c where it names it or takes any keyword, else c alone: for what takes anything else, give a "
+            "function of c that makes it, or an object that has its cap as .softcap"
         )
     if outcome.value.get("without_a_gpu"):
         raise CandidateNotLoadable(

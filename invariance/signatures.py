@@ -40,6 +40,19 @@ def positional(target: Any) -> int:
     return sum(p.kind in _POSITIONAL for p in known)
 
 
+def cap_keyword(target: Any) -> str | None:
+    """The keyword-only parameter that is the cap: by its name, or the only one that has to be given."""
+    known = [p for p in parameters(target) or [] if p.kind is inspect.Parameter.KEYWORD_ONLY]
+    names = [p.name for p in known if p.name in _CAP_NAMES] or [p.name for p in known if p.default is p.empty]
+    return names[0] if len(names) == 1 else None
+
+
+def takes_a_tensor_second(target: Any) -> bool:
+    """Whether a callable that takes the cap first needs another argument at once, so that it is no factory."""
+    known = parameters(target) or []
+    return sum(p.kind in _POSITIONAL and p.default is p.empty for p in known) > 1
+
+
 def takes_the_cap_first(target: Any) -> bool:
     """Whether a callable is a factory: a cap is what it takes first."""
     known = parameters(target) or []

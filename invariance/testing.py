@@ -21,7 +21,7 @@ from invariance.plan import Settings, cells
 from invariance.probing import with_own_cap
 from invariance.process import Child, Job
 from invariance.report.model import Explored
-from invariance.session import Session, verify
+from invariance.session import Session, check_request, verify
 from invariance.verdict import NOT_APPLICABLE, Cell, Verdict
 
 __all__ = ["Bench", "bench", "law_tests", "verify"]
@@ -83,8 +83,10 @@ def law_tests(
 ) -> Callable[..., None]:
     """A test over every cell of the plan for `candidate`: assign it to a name that starts with `test_`.
 
-    Raises CandidateNotLoadable, NoSuchDevice, and ValueError for what does not exist or has nothing to judge.
+    Raises CandidateNotLoadable, NoSuchDevice, ValueError for what does not exist or has nothing to judge,
+    and TypeError for a candidate that is no import path.
     """
+    check_request(candidate, timeout)
     asked = Settings(tuple(softcap), tuple(dtype), resolve_device(device), profile, seed, tuple(law))
     settings = with_own_cap(candidate, asked, timeout)
     planned = cells(display_name(candidate), settings)

@@ -6,7 +6,6 @@ import contextlib
 import math
 import os
 import re
-import struct
 import sys
 import tempfile
 import time
@@ -14,7 +13,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TypeVar
 
-from invariance.offered import DTYPES
+from invariance.offered import DTYPES, is_cap
 
 Value = TypeVar("Value")
 
@@ -45,13 +44,10 @@ def read_cap(text: str) -> float | int:
     Spelled as a decimal, with or without an exponent, or as a hexadecimal float; in ASCII, without `_` and blanks,
     which Python's own `int` and `float` take.
     """
-    cap, as_fp32 = math.nan, math.nan
-    try:
+    cap: float | int = math.nan
+    with contextlib.suppress(ValueError, OverflowError):
         cap = _number(text)
-        as_fp32 = struct.unpack("<f", struct.pack("<f", cap))[0]
-    except (ValueError, OverflowError, struct.error):  # the last for an int that has no double
-        pass
-    if not (math.isfinite(as_fp32) and as_fp32 > 0):
+    if not is_cap(cap):
         raise UsageError(
             f"--softcap {shown(text)} is not a cap: give a number that is finite and positive also in FP32, such as 30"
         )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import torch
 
@@ -51,6 +53,25 @@ number = 3
 def capless(x):
     return x
 
+def cap_first(c, x):
+    return function(x, c)
+
+def keyword(x, *, cap):
+    return function(x, cap)
+
+def keyword_with_a_default(x, *, softcap=30.0):
+    return function(x, softcap)
+
+def keyword_of_another_name(x, *, logit_softcapping_value):
+    return function(x, logit_softcapping_value)
+
+def configured(x):
+    return function(x, 17.0)
+configured.softcap = 17.0
+
+def misspelt(x, cap):
+    return torch.no_such_function(x)
+
 class Positional:
     def __init__(self, c):
         self.c = c
@@ -95,6 +116,19 @@ def test_an_instance_is_judged_at_its_own_cap(kernels):
     assert load(f"{kernels}:instance").fixed_cap == 17.0
 
 
+@pytest.mark.parametrize("name", ["keyword", "keyword_with_a_default", "keyword_of_another_name", "configured"])
+def test_a_cap_may_be_a_keyword_or_an_attribute_of_a_function(kernels, name):
+    candidate = load(f"{kernels}:{name}")
+    cap = candidate.fixed_cap or 20.0
+    assert torch.equal(candidate.map(cap, "inference")(X), cap * torch.tanh(X / cap))
+
+
+def test_what_a_candidate_raises_comes_with_the_line_that_raised(kernels):
+    line = 1 + Path(kernels).read_text().splitlines().index("    return torch.no_such_function(x)")
+    with pytest.raises(CandidateRaised, match=rf"AttributeError: .*no_such_function.* \(kernels\.py:{line}\)"):
+        load(f"{kernels}:misspelt").map(20.0, "inference")(X)
+
+
 def test_a_dotted_attribute_is_a_method_of_the_constructed_object(kernels):
     candidate = load(f"{kernels}:Op.doubled")
     assert torch.equal(candidate.map(20.0, "forward")(X), 40.0 * torch.tanh(X / 20.0))
@@ -109,6 +143,7 @@ def test_a_dotted_attribute_is_a_method_of_the_constructed_object(kernels):
         ("{kernels}:Absent", "has no 'Absent'; it has"),
         ("{kernels}:number", "int"),
         ("{kernels}:capless", "takes no cap"),
+        ("{kernels}:cap_first", r"takes the cap first and needs more: a function is called as f\(x, c\)"),
     ],
 )
 def test_what_cannot_be_loaded_says_why(kernels, spec, says):
