@@ -193,8 +193,9 @@ def _what(report: dict[str, Any]) -> str:
 
 
 def _worst_tables(report: dict[str, Any]) -> str:
-    parts = [f"## Worst caps\n\n{EXPLAINED}"]
-    for pass_, rows in report["worst"].items():
+    worst = {pass_: rows for pass_, rows in report["worst"].items() if rows}
+    parts = ["## Worst caps", EXPLAINED if worst else "None: every cap that was judged broke a law."]
+    for pass_, rows in worst.items():
         header = ["cap", "m", "worst", "bound", "T", "dtype", "x"]
         numbers = ("significand", "error", "bound", "implied_tanh")
         body = [[r["spelled"], *(f"{r[n]:.4f}" for n in numbers), r["dtype"], r["x"]] for r in rows]

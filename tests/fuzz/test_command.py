@@ -354,3 +354,9 @@ def test_an_interrupt_of_the_imports_leaves_no_older_report(folder):
         "verdict": "incomplete",
         "complete": False,
     }
+
+
+def test_where_every_cap_breaks_a_law_no_worst_is_promised(folder):
+    assert fuzz("raises", "--examples", "2", "--softcap-range", "2^-50:2^-40", "--report", "out") == 1
+    text = (folder / "out" / "fuzz.md").read_text()
+    assert "## Worst caps\n\nNone: every cap that was judged broke a law." in text
