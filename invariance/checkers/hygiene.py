@@ -17,6 +17,7 @@ from invariance.checkers.accuracy import Args
 from invariance.checkers.memory import laps_itself, memory, overlap, seen, version
 from invariance.checkers.views import each, flat, plain, through
 from invariance.judge import Claim
+from invariance.process import in_one_line
 from invariance.serving import learns
 from oracles.formats import cap_as_fp32
 
@@ -32,7 +33,7 @@ _EMPTY_SHAPES = ((0,), (0, 3), (3, 0), (2, 0, 5), (1, 0, 1, 2))
     bugs=("linkedin/Liger-Kernel#1366", "Dao-AILab/flash-attention#1397", "pytorch/pytorch#128209"),
 )
 def result_form(f: Map, args: Args, pick: Pick) -> Iterator[Claim]:  # noqa: ARG001 - nothing to choose
-    """A result has the shape and device of x; y is FP32 or x's dtype, always the same one; dx has x's dtype."""
+    """A result has x's shape and device; y is FP32 or of x's dtype, always the same, and takes a mask; dx is of x's."""
     x, result = args[0], f(*args)
     kind = x.dtype
     if f.pass_ != "backward":
@@ -50,10 +51,21 @@ def result_form(f: Map, args: Args, pick: Pick) -> Iterator[Claim]:  # noqa: ARG
     if f.pass_ == "forward" and not learns(f.op):
         carries = f.recorded(x.detach()).requires_grad
         yield Claim("of an input that requires no grad, requires grad", got=carries, want=False)
+    if f.pass_ == "forward":
+        yield Claim("with a graph, masked in place", got=_masked(f.graph(x)[1]), want="masked")
     if f.pass_ == "inference":
         yield Claim("under no_grad, requires grad", got=result.requires_grad, want=False)
         if not args[0].is_inference():
             yield Claim("under no_grad, an inference tensor", got=result.is_inference(), want=False)
+
+
+def _masked(y: Tensor) -> str:
+    """What becomes of a mask that autograd records in place, as decoding has it: a view of a Function's raises."""
+    try:
+        y.masked_fill_(torch.ones_like(y, dtype=torch.bool), -math.inf)
+    except RuntimeError as error:
+        return f"raised {in_one_line(error)}"
+    return "masked"
 
 
 @checker(

@@ -101,6 +101,27 @@ def saved_on_the_operator(softcap: float) -> Any:
     return kernel.replace(forward=forward, backward=backward)
 
 
+class _Viewed(torch.autograd.Function):
+    """Computes on a flat tensor, and returns a view of it."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, kernel: Kernel) -> Tensor:
+        ctx.kernel = kernel
+        ctx.save_for_backward(x)
+        return kernel.forward(x.reshape(-1), kernel.softcap).view(x.shape)
+
+    @staticmethod
+    def backward(ctx: Any, grad_y: Tensor) -> tuple[Tensor, None]:
+        (x,) = ctx.saved_tensors
+        return ctx.kernel.backward(x, grad_y, ctx.kernel.softcap), None
+
+
+@wrong(bugs=(118,), must={"result_form"})
+def view_of_a_flat_result(softcap: float) -> Any:
+    """The Function returns a view: autograd refuses the mask that is written into the logits next."""
+    return _through(softcap, _Viewed)
+
+
 class _SpoilsOutput(torch.autograd.Function):
     """The backward takes y's memory for scratch."""
 
