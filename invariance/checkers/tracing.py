@@ -12,7 +12,9 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch._functorch import config as functorch
 from torch._ops import HigherOrderOperator, OpOverload, OpOverloadPacket
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from invariance.candidate import CandidateRaised, GraphLost, Map, Operator
 from invariance.checkers import NotApplicable, Pick, checker
@@ -81,7 +83,8 @@ def traced(f: Map, args: Args, pick: Pick) -> Iterator[Claim]:  # noqa: ARG001 -
     """Traced by torch.compile into a graph that runs as it is, the call gives its bits, also at other caps and forms.
 
     No compiler writes code here, so that a formula of PyTorch operations has to keep its bits as well. A candidate
-    that cannot be traced says so and is outside the law. A result is of the dtype that its fake promised.
+    that cannot be traced says so and is outside the law. A result is of the dtype that its fake promised, and of the
+    shape and strides, on which compiled code insists.
     """
     if interpreted(f):
         raise NotApplicable(
@@ -90,7 +93,7 @@ def traced(f: Map, args: Args, pick: Pick) -> Iterator[Claim]:  # noqa: ARG001 -
     call = traced_by_dynamo()
     whole = each(args, plain)
     part = each(whole, _another_form)
-    for cap, given in ((f.cap, whole), (f.cap * 0.75, whole), (f.cap, part)):
+    for cap, given in ((f.cap, whole), (f.cap * 0.75, whole), (f.cap, part), (f.cap, each(whole, _in_three))):
         at = f.at(cap)
         want = at(*given)
         try:
@@ -103,6 +106,11 @@ def traced(f: Map, args: Args, pick: Pick) -> Iterator[Claim]:  # noqa: ARG001 -
         yield Claim(label, got=got, want=want, of=given)
     if f.pass_ == "inference":
         yield from _promised(f, part)
+    try:
+        fake = on_fakes(f, part)
+    except CandidateRaised:
+        return
+    yield Claim("the form that a fake tensor promises", got=_form(f(*part)), want=_form(fake))
 
 
 def _promised(f: Map, args: Args) -> Iterator[Claim]:
@@ -120,6 +128,27 @@ def _another_form(t: Tensor) -> Tensor:
     """Fewer elements, in two dimensions and not contiguous, as logits come."""
     few = flat(t)[: max(1, 2 * ((t.numel() - 1) // 2))]
     return few.view(-1, 2).t() if few.numel() > 1 else few
+
+
+def _in_three(t: Tensor) -> Tensor:
+    """Fewer elements, in three dimensions, as a batch of logits comes."""
+    few = flat(t)[: 4 * (t.numel() // 4)]
+    return few.view(-1, 2, 2) if few.numel() else flat(t)
+
+
+def on_fakes(f: Map, args: Args) -> Tensor:
+    """The result for tensors that have a form and no numbers; raises where the kernel reads their memory."""
+    with functorch.patch(fake_tensor_allow_unsafe_data_ptr_access=False):  # else their address is 0
+        mode = FakeTensorMode()
+    fakes = each(args, mode.from_tensor)
+    with mode:
+        return f(*fakes)
+
+
+def _form(t: Tensor) -> str:
+    """Shape, dtype and the strides that matter."""
+    strides = [stride for stride, size in zip(t.stride(), t.shape, strict=True) if size > 1]
+    return f"{tuple(t.shape)} of {t.dtype}, strides {strides}"
 
 
 def formula_seen(f: Map, args: Args) -> bool:

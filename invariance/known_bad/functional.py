@@ -42,7 +42,11 @@ class _Transformed(torch.autograd.Function):
 
 
 @cache
-def _registered(name: str, promised: torch.dtype | None = torch.float32) -> Any:
+def _registered(
+    name: str,
+    promised: torch.dtype | None = torch.float32,
+    order: torch.memory_format = torch.contiguous_format,
+) -> Any:
     """The right kernel as operators of torch.library, registered once; None promises the dtype of the input."""
 
     @torch.library.custom_op(f"softcap_known_bad::{name}", mutates_args=())
@@ -53,9 +57,8 @@ def _registered(name: str, promised: torch.dtype | None = torch.float32) -> Any:
     def backward(x: Tensor, grad_y: Tensor, c: float) -> Tensor:
         return gradient(x, grad_y, c).contiguous()
 
-    plain = torch.contiguous_format
-    forward.register_fake(lambda x, c: torch.empty_like(x, dtype=promised, memory_format=plain))  # noqa: ARG005
-    backward.register_fake(lambda x, grad_y, c: torch.empty_like(x, memory_format=plain))  # noqa: ARG005
+    forward.register_fake(lambda x, c: torch.empty_like(x, dtype=promised, memory_format=order))  # noqa: ARG005
+    backward.register_fake(lambda x, grad_y, c: torch.empty_like(x, memory_format=order))  # noqa: ARG005
 
     def keep(ctx: Any, inputs: tuple[Tensor, float], output: Tensor) -> None:  # noqa: ARG001 - torch's
         x, ctx.c = inputs
@@ -87,6 +90,12 @@ def registered_operator(softcap: float) -> Any:
 def fake_of_another_dtype(softcap: float) -> Any:
     """The fake of a custom operator promises the dtype of the input, and the operator returns FP32."""
     return _operating(_registered("promising", None), softcap)
+
+
+@wrong(bugs=(112,), must={"traced"}, elements=1 << 13)
+def fake_of_other_strides(softcap: float) -> Any:
+    """The fake of a custom operator promises the strides of the input, and the operator returns contiguous memory."""
+    return _operating(_registered("striding", order=torch.preserve_format), softcap)
 
 
 class _FirstDimension(_Transformed):

@@ -219,6 +219,18 @@ def another_kernel_for_rows_when_compiled(softcap: float) -> Any:
     return call
 
 
+@wrong(bugs=(52, 18), must={"traced"}, elements=1 << 15)
+def no_cap_for_batches_when_compiled(softcap: float) -> Any:
+    """Three dimensions, as logits have, take a branch of their own under torch.compile, which leaves the cap out."""
+    kernel = Kernel(softcap)
+    uncapped = kernel.replace(forward=lambda x, _: x.float().clone(), backward=lambda x, g, _: g.to(x.dtype))
+
+    def call(x: Tensor) -> Tensor:
+        return uncapped(x) if torch.compiler.is_compiling() and x.dim() > 2 else kernel(x)
+
+    return call
+
+
 @wrong(bugs=(95, 31), must={"traced"})
 def no_gradient_when_compiled(softcap: float) -> Any:
     """The branch for torch.compile calls the kernel alone, without its autograd function: training stops there."""

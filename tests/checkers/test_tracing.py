@@ -57,7 +57,8 @@ def test_good_kernels_keep_their_bits(pass_: str) -> None:
     for function in (*GOOD, hidden):
         found = verdict("traced", adapt("good", function), CASE, pass_)
         assert found.mismatch is None, (function, found.mismatch)
-        assert found.elements == 64 + 64 + 62 + (2 if pass_ == "inference" else 0)  # two dtypes that a cast follows in
+        promised = 1 + (2 if pass_ == "inference" else 0)  # the form, and two dtypes that a cast follows in
+        assert found.elements == 64 + 64 + 62 + 64 + promised
 
 
 @pytest.mark.parametrize("pass_", TRACED)
@@ -94,6 +95,47 @@ def test_a_size_that_became_a_constant_is_noticed() -> None:
     found = verdict("traced", adapt("sizes", call), CASE, "inference").mismatch
     assert found is not None
     assert "62 elements" in found.label
+
+
+@pytest.mark.parametrize("pass_", TRACED)
+def test_a_branch_for_three_dimensions_is_entered(pass_: str) -> None:
+    def call(x: Tensor, cap: float) -> Tensor:
+        wrong = torch.compiler.is_compiling() and x.dim() > 2
+        return softcap(x, cap, (lambda t, _: bumped(t)) if wrong else None, pass_)
+
+    found = verdict("traced", adapt("three", call), CASE, pass_).mismatch
+    assert found is not None
+    assert found.label == "traced at cap 17.3, 64 elements"
+
+
+@torch.library.custom_op("softcap_tests::contiguous", mutates_args=())
+def contiguous(x: Tensor, cap: float) -> Tensor:
+    return (cap * torch.tanh(x / cap)).contiguous()
+
+
+@contiguous.register_fake
+def _(x: Tensor, _: float) -> Tensor:
+    return torch.empty_like(x)
+
+
+def test_strides_that_a_fake_promises_are_kept() -> None:
+    assert verdict("traced", adapt("opaque", opaque), CASE, "inference").mismatch is None
+    found = verdict("traced", adapt("contiguous", contiguous), CASE, "inference").mismatch
+    assert found is not None
+    assert found.label == "the form that a fake tensor promises"
+    assert (found.got, found.want) == (
+        "(2, 31) of torch.bfloat16, strides [31, 1]",
+        "(2, 31) of torch.bfloat16, strides [1, 2]",
+    )
+
+
+def test_what_refuses_fakes_promises_nothing() -> None:
+    def call(x: Tensor, cap: float) -> Tensor:
+        if torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.FAKE) and not torch.compiler.is_compiling():
+            raise TypeError("a tensor without numbers")
+        return softcap(x, cap)
+
+    assert verdict("traced", adapt("refuses", call), CASE, "inference").mismatch is None
 
 
 @torch.library.custom_op("softcap_tests::without_a_fake", mutates_args=())
