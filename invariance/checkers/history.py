@@ -6,6 +6,7 @@ import gc
 import math
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from functools import partial
 
 import torch
@@ -15,6 +16,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from invariance.candidate import CandidateRaised, Map, Operator
 from invariance.checkers import NotApplicable, Pick, checker
 from invariance.checkers.memory import held, overlap
+from invariance.checkers.tracing import on_fakes
 from invariance.checkers.views import Args, each, flat, interpreted, plain, through, tiled
 from invariance.judge import Claim
 from strategies.layouts import LAYOUTS
@@ -48,6 +50,10 @@ def first_call(f: Map, args: Args, pick: Pick) -> Iterator[Claim]:  # noqa: ARG0
         with torch.inference_mode():
             fresh.under("inference")(args[0].clone())
         yield Claim("first called in inference_mode", got=fresh(*args), want=want, of=args)
+    fresh = f.at(f.cap)
+    with suppress(CandidateRaised):  # as a kernel may that has no form without numbers
+        on_fakes(fresh, args)
+    yield Claim("first called with fake tensors", got=fresh(*args), want=want, of=args)
 
 
 def _firsts(f: Map, args: Args) -> Iterator[tuple[str, Args]]:

@@ -26,7 +26,7 @@ class _OneBufferInEval(nn.Module):
         return self.buffers_of.setdefault((y.shape, y.dtype), torch.empty_like(y)).copy_(y)
 
 
-@wrong(bugs=(109, 92), must={"memory_released", "no_aliasing", "oddness", "repeat"}, may={"permutation"})
+@wrong(bugs=(109, 92), must={"first_call", "memory_released", "no_aliasing", "oddness", "repeat"}, may={"permutation"})
 def output_buffer_in_eval(softcap: float) -> Any:
     """In eval() without gradients all results of a shape are written to one buffer."""
     return _OneBufferInEval(softcap)
@@ -95,6 +95,22 @@ def cap_tensor_of_inference_mode(softcap: float) -> Any:
         kernel.check(x)
         if x.device not in held:
             held[x.device] = torch.tensor(kernel.softcap, dtype=torch.float32, device=x.device)
+        return held[x.device] * torch.tanh(x.float() / held[x.device])
+
+    return call
+
+
+@wrong(bugs=(109, 112), must={"first_call"})
+def cap_tensor_of_a_fake_call(softcap: float) -> Any:
+    """The cap becomes a tensor at the first call: made while memory was estimated, it is one without a number."""
+    kernel = Kernel(softcap)
+    held: dict[torch.device, Tensor] = {}
+
+    def call(x: Tensor) -> Tensor:
+        kernel.check(x)
+        if x.device not in held:
+            with torch.inference_mode(False):
+                held[x.device] = torch.tensor(kernel.softcap, dtype=torch.float32, device=x.device)
         return held[x.device] * torch.tanh(x.float() / held[x.device])
 
     return call

@@ -86,12 +86,12 @@ def cap_of_the_process(softcap: float) -> Kernel:
 
 @good()
 def scratch_behind_a_lock(softcap: float) -> Any:
-    """One scratch buffer a shape, made outside of inference mode so that training may write it; a thread at a time."""
+    """A scratch buffer for each shape and kind of tensor, made outside of inference mode; a thread at a time."""
     scratch: dict[tuple[object, ...], Tensor] = {}
     lock = threading.Lock()
 
     def forward(x: Tensor, c: float) -> Tensor:
-        key = (x.shape, x.dtype, x.device)
+        key = (type(x), x.shape, x.dtype, x.device)  # a fake tensor takes a fake buffer
         with lock:
             with torch.inference_mode(mode=False):
                 held = scratch.setdefault(key, torch.empty(x.shape, dtype=x.dtype, device=x.device))

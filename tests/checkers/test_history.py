@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.multiprocessing.reductions import StorageWeakRef
 
-from invariance.candidate import PASSES, adapt
+from invariance.candidate import PASSES, CandidateRaised, adapt
 from invariance.checkers import LAWS, NotApplicable, load_laws, memory
 from invariance.checkers.history import wait_for_release
 from strategies.case import Case
@@ -48,7 +48,7 @@ def test_a_kernel_of_one_dtype_only_is_not_asked_for_others() -> None:
 
     found = verdict("first_call", adapt("fp32 only", OnlyFp32), CASE, "inference")
     assert found.mismatch is None
-    assert found.elements == 6 * 6
+    assert found.elements == 7 * 6
 
 
 @pytest.mark.parametrize("pass_", PASSES)
@@ -76,6 +76,34 @@ def test_what_the_first_call_decides_is_named(key: Callable[[Tensor], bool], lab
     found = verdict("first_call", adapt("sticky", kernel), CASE, pass_).mismatch
     assert found is not None
     assert found.label == f"first called with {label}"
+
+
+@pytest.mark.parametrize("pass_", PASSES)
+def test_a_cap_that_a_fake_call_made_is_noticed(pass_: str) -> None:
+    class Kept(Operator):
+        def value(self, x: Tensor) -> Tensor:
+            with torch.inference_mode(False):
+                kept = vars(self).setdefault("kept", torch.tensor(self.cap))
+            return kept * torch.tanh(x.float() / kept)
+
+    with pytest.raises(CandidateRaised, match="FakeTensor"):
+        verdict("first_call", adapt("kept", Kept), CASE, pass_)
+
+
+@pytest.mark.parametrize("pass_", PASSES)
+def test_a_fake_call_may_be_refused(pass_: str) -> None:
+    refused: list[int] = []
+
+    def kernel(x: Tensor, cap: float) -> Tensor:
+        try:
+            x.data_ptr()
+        except RuntimeError:
+            refused.append(x.numel())
+            raise
+        return softcap(x, cap)
+
+    assert verdict("first_call", adapt("reads", kernel), CASE, pass_).mismatch is None
+    assert refused == [6]
 
 
 @pytest.mark.parametrize("pass_", PASSES)
