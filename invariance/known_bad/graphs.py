@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from invariance.known_bad.entry import ANY, wrong
-from invariance.known_bad.kernel import Kernel, capped, gradient
+from invariance.known_bad.kernel import Gradient, Kernel, capped, gradient
 
 
 def _dropping(softcap: float, lost: Any) -> Any:
@@ -82,6 +82,21 @@ def one_backward_only(softcap: float) -> Any:
 def half_a_second_derivative(softcap: float) -> Kernel:
     """The slope is detached: a second derivative through grad_y is right and the one through x is missing."""
     return Kernel(softcap, backward=lambda x, g, c: gradient(x.detach(), g, c))
+
+
+class _Unsent(Gradient):
+    """Its own derivative is that of a sum."""
+
+    @staticmethod
+    def backward(ctx: Any, h: Tensor) -> tuple[Tensor, Tensor, None]:
+        dx, dg, _ = Gradient.backward(ctx, torch.ones_like(h))
+        return dx, dg, None
+
+
+@wrong(bugs=(71,), must={"double_backward"})
+def second_derivative_of_a_sum(softcap: float) -> Kernel:
+    """The second derivative takes what is sent to it for ones, as a sum sends them."""
+    return Kernel(softcap, backward=lambda x, g, c: cast(Tensor, _Unsent.apply(x, g, c)))  # type: ignore[no-untyped-call]  # torch's
 
 
 @wrong(bugs=(68, 69), must={"double_backward", "memory_released", "repeat", "threads_at_once"})

@@ -436,6 +436,29 @@ def test_memory_around_a_view_is_watched(dtype):
     assert found.mismatch.label == "the memory of x"
 
 
+class UnsentSlope(torch.autograd.Function):
+    """The gradient, whose own derivative takes what it is sent for ones."""
+
+    @staticmethod
+    def forward(ctx, x, grad_y, cap):
+        ctx.cap = cap
+        ctx.save_for_backward(x, grad_y)
+        return grad_y * (1 - torch.tanh(x / cap) ** 2)
+
+    @staticmethod
+    def backward(ctx, h):
+        x, grad_y = ctx.saved_tensors
+        t = torch.tanh(x / ctx.cap)
+        return grad_y * (-2 * t * (1 - t * t) / ctx.cap), 1 - t * t, None
+
+
+def test_a_second_derivative_is_sent_both_signs():
+    unsent = wrong(backward=lambda x, grad_y, dx: UnsentSlope.apply(x, grad_y, 30.0))
+    found = verdict("double_backward", unsent, Case((5, 33), "fp32", 30, seed=2), "backward").mismatch
+    assert found is not None
+    assert found.label.startswith("sent both signs, off by")
+
+
 def test_a_second_derivative_that_raises_or_is_right_passes():
     case = Case((64,), "fp32", 30)
     for candidate in GOOD:
