@@ -13,7 +13,7 @@ from torch.autograd import forward_ad
 from invariance.candidate import CandidateRaised, GraphLost, Map, Operator
 from invariance.checkers import Pick, checker
 from invariance.checkers.accuracy import judged_cap
-from invariance.checkers.views import Args, plain, refused_or, through
+from invariance.checkers.views import Args, each, plain, refused_or, through
 from invariance.judge import Claim
 from oracles.truth import Truth
 
@@ -68,6 +68,20 @@ def _gradients(grad_y: Tensor) -> dict[str, Way]:
     return {"torch.func.grad": gradient, "torch.func.vjp": pulled_back, "vmap of torch.func.grad": of_each}
 
 
+def _several_gradients(grads: Tensor) -> dict[str, Way]:
+    """The ways to a gradient at x for each row of `grads`: x itself is in no batch."""
+
+    def pulled_back(op: Operator, x: Tensor) -> Tensor:
+        return _tensor(torch.func.vmap(torch.func.vjp(op, x)[1])(grads)[0])
+
+    def batched(op: Operator, x: Tensor) -> Tensor:
+        with torch.enable_grad():
+            leaf = x.detach().requires_grad_()
+            return torch.autograd.grad(op(leaf), leaf, grads, is_grads_batched=True)[0]
+
+    return {"vmap of what torch.func.vjp gives": pulled_back, "torch.autograd.grad of a batch": batched}
+
+
 @checker(
     judgement="invariance",
     each_cap=False,
@@ -82,6 +96,12 @@ def function_transforms(f: Map, args: Args, pick: Pick) -> Iterator[Claim]:  # n
         for label, way in _gradients(args[1]).items():
             gradient = through(f, way).under("inference")
             yield refused_or(label, partial(gradient, plain(args[0])), want, args)
+        rows = each(args, _rows)
+        grads = torch.stack((rows[1], rows[1].flip(0, -1)))
+        both = torch.stack([f(rows[0], grad_y) for grad_y in grads])
+        for label, way in _several_gradients(grads).items():
+            gradients = through(f, way).under("inference")
+            yield refused_or(label, partial(gradients, plain(rows[0])), both, (rows[0].expand_as(grads), grads))
         return
     for label, way in BATCHES.items():
         yield refused_or(label, partial(through(f, way), *args), want, args)

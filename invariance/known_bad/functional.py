@@ -134,6 +134,37 @@ def _through(softcap: float, function: Any) -> Any:
     return call
 
 
+class _BatchedGradient(torch.autograd.Function):
+    """The gradient, whose rule lays out copies of an x that has no batch element by element, not one by one."""
+
+    @staticmethod
+    def forward(x: Tensor, grad_y: Tensor, c: float) -> Tensor:
+        return gradient(x, grad_y, c)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, float], output: Tensor) -> None: ...
+
+    @classmethod
+    def vmap(cls, info: Any, in_dims: Any, x: Tensor, grad_y: Tensor, c: float) -> tuple[Tensor, int]:
+        copies = x.repeat_interleave(info.batch_size, 0).view(info.batch_size, *x.shape)
+        x = copies if in_dims[0] is None else x.movedim(in_dims[0], 0)
+        grad_y = grad_y.expand(x.shape) if in_dims[1] is None else grad_y.movedim(in_dims[1], 0)
+        return cast(Tensor, cls.apply(x, grad_y, c)), 0  # type: ignore[no-untyped-call]  # torch's
+
+
+class _CopiesForABatch(_Transformed):
+    @staticmethod
+    def backward(ctx: Any, grad_y: Tensor) -> tuple[Tensor, None]:
+        (x,) = ctx.saved_tensors
+        return _BatchedGradient.apply(x, grad_y, ctx.c), None  # type: ignore[no-untyped-call]  # torch's
+
+
+@wrong(bugs=(105,), must={"function_transforms"})
+def gradients_of_a_batch_for_one_input(softcap: float) -> Any:
+    """Of a batch of upstream gradients for one x, the rule for vmap copies x in the wrong order."""
+    return _through(softcap, _CopiesForABatch)
+
+
 @wrong(bugs=(105,), must={"function_transforms", "transformed_derivatives"})
 def batches_over_the_first_dimension(softcap: float) -> Any:
     """The rule for vmap takes the first dimension for the batch, whichever it is."""

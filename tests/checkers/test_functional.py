@@ -110,6 +110,37 @@ def test_a_gradient_that_is_lost_under_torch_func_is_noticed() -> None:
     assert mismatch.label == "torch.func.grad"
 
 
+def test_a_batch_of_gradients_for_one_input_is_noticed() -> None:
+    class Gradient(torch.autograd.Function):
+        @staticmethod
+        def forward(x: Tensor, grad_y: Tensor, cap: float) -> Tensor:
+            return (grad_y * slope(x, cap)).to(x.dtype)
+
+        @staticmethod
+        def setup_context(ctx: Any, inputs: Any, output: Any) -> None: ...
+
+        @staticmethod
+        def vmap(info: Any, in_dims: Any, x: Tensor, grad_y: Tensor, cap: float) -> Any:
+            return Gradient.apply(x.flip(-1) if in_dims[0] is None else x, grad_y, cap), 0
+
+    def backward(ctx: Any, grad_y: Tensor) -> tuple[Tensor, None]:
+        return Gradient.apply(ctx.saved_tensors[0], grad_y, ctx.cap), None
+
+    mismatch = found("function_transforms", ruled(backward=staticmethod(backward)), "backward")
+    assert mismatch is not None
+    assert mismatch.label == "vmap of what torch.func.vjp gives"
+
+
+def test_a_batch_of_gradients_of_autograd_is_noticed() -> None:
+    def backward(ctx: Any, grad_y: Tensor) -> tuple[Tensor, None]:
+        batched = torch._C._functorch.is_legacy_batchedtensor(grad_y)
+        return (grad_y.abs() if batched else grad_y) * slope(ctx.saved_tensors[0], ctx.cap), None
+
+    mismatch = found("function_transforms", ruled(backward=staticmethod(backward)), "backward")
+    assert mismatch is not None
+    assert mismatch.label == "torch.autograd.grad of a batch"
+
+
 @pytest.mark.parametrize(
     ("rule", "what"),
     [
