@@ -59,11 +59,24 @@ def repeat(f: Map, args: Args, pick: Pick) -> Iterator[Claim]:
         leaf, y = f.graph(args[0])
         f.graph(0.5 * torch.cat([line[0], line[0]]))
         yield Claim("with another forward before the backward", f.gradient(leaf, y, args[1]), kept, of=args)
+        yield from _two_at_once(f, args, kept)
     elif _went_backward(f, plain(args[0])):
         yield Claim("again, after a backward", got=f(*args), want=kept, of=args)
     other = _another(args[0].dtype)
     f.under("inference")(args[0].to(other))
     yield Claim(f"again, after a call with {other}", got=f(*args), want=kept, of=args)
+
+
+def _two_at_once(f: Map, args: Args, want: Tensor) -> Iterator[Claim]:
+    """Two forwards of one shape before either backward, as of two heads, keep apart what each backward needs."""
+    inputs = (args[0], 0.5 * args[0])  # not -1: dx is even in x
+    wants = (want, f(inputs[1], args[1]))
+    for order, turn in (("in order", (0, 1)), ("in reverse", (1, 0))):
+        graphs = [f.graph(x) for x in inputs]
+        for number in turn:
+            label = f"backward {number + 1} of two forwards of one shape, {order}"
+            of = (inputs[number], args[1])
+            yield Claim(label, f.gradient(*graphs[number], args[1]), wants[number], of=of)
 
 
 def _another(dtype: torch.dtype) -> torch.dtype:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import itertools
-from typing import Any
+import threading
+from typing import Any, cast
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 from invariance.known_bad.entry import ANY, wrong
 from invariance.known_bad.kernel import Forward, Kernel, capped, gradient, nudged
@@ -248,3 +250,33 @@ def last_input_kept(softcap: float) -> Kernel:
         return capped(x, c)
 
     return Kernel(softcap, forward)
+
+
+class _KeptByShape(torch.autograd.Function):
+    """Keeps x for the backward in the buffer of its shape."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, kernel: Kernel, buffers: dict[object, Tensor]) -> Tensor:
+        ctx.kernel, key = kernel, (x.shape, x.dtype, x.device)
+        ctx.x = buffers.setdefault(key, torch.empty(x.shape, dtype=x.dtype, device=x.device))
+        ctx.x.copy_(x)
+        return kernel.forward(x, kernel.softcap)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad_y: Tensor) -> tuple[Tensor, None, None]:
+        return gradient(ctx.x, grad_y, ctx.kernel.softcap), None, None
+
+
+@wrong(bugs=(68, 106), must={"repeat"})
+def input_kept_by_shape(softcap: float) -> Any:
+    """Each thread keeps x in one buffer a shape: of two heads, the first one's backward reads the second one's x."""
+    kernel, own = Kernel(softcap), threading.local()
+
+    def call(x: Tensor) -> Tensor:
+        if not (torch.is_grad_enabled() and x.requires_grad):
+            return kernel(x)
+        kernel.check(x)
+        return cast(Tensor, _KeptByShape.apply(x, kernel, vars(own)))  # type: ignore[no-untyped-call]  # torch's
+
+    return call

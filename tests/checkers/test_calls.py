@@ -75,7 +75,7 @@ class Leaking:
 
     def __call__(self, out, args):
         buffer = self.kept.setdefault((out.shape, out.dtype), torch.empty_like(out))
-        return buffer.copy_(out).view_as(buffer)
+        return buffer.copy_(out).data  # a view that is written to would break the graph of another forward
 
 
 def default_dtype_counts(out, args):
@@ -254,6 +254,37 @@ def test_repeat_sees_what_a_backward_leaves_on_the_operator(pass_):
     found = verdict("repeat", adapt("changed", ChangedByBackward), CASE, pass_)
     assert found.mismatch is not None
     assert found.mismatch.label == "again, after a backward"
+
+
+class KeptByShape(torch.autograd.Function):
+    """The forward puts x on the list of its shape, and the backward takes one from there."""
+
+    @staticmethod
+    def forward(ctx, x, cap, kept, take):
+        ctx.cap, ctx.take, ctx.kept = cap, take, kept.setdefault(x.shape, [])
+        ctx.kept.append(x.detach())
+        return cap * torch.tanh(x.float() / cap)
+
+    @staticmethod
+    def backward(ctx, grad_y):
+        x = ctx.take(ctx.kept)
+        return (grad_y * (1 - torch.tanh(x.float() / ctx.cap) ** 2)).to(x.dtype), None, None, None
+
+
+@pytest.mark.parametrize(
+    ("take", "label"),
+    [
+        (lambda kept: kept[-1], "backward 1 of two forwards of one shape, in order"),
+        (lambda kept: kept.pop(), "backward 1 of two forwards of one shape, in order"),
+        (lambda kept: kept.pop(0), "backward 2 of two forwards of one shape, in reverse"),
+    ],
+)
+def test_repeat_sees_that_a_backward_takes_the_input_of_another_forward_of_its_shape(take, label):
+    kept = {}
+    candidate = adapt("kernel", lambda x, cap: KeptByShape.apply(x, cap, kept, take))
+    found = verdict("repeat", candidate, CASE, "backward")
+    assert found.mismatch is not None
+    assert found.mismatch.label == label
 
 
 class LastCapWins:
