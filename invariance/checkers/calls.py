@@ -32,6 +32,7 @@ Pickle = bytes | None
 Way = Callable[..., Tensor]
 
 _FEW = 4  # elements of a call that is made for what it leaves behind
+_INTERPRETED = 16  # operators of a crowd, in the interpreter: milliseconds each
 
 
 @checker(
@@ -155,7 +156,8 @@ def _in_a_crowd(f: Map, args: Args, want: Tensor) -> Iterator[Claim]:
     """The claims that it stays right while more and more operators are built and used: places for 1, 2, 4, ... caps."""
     few = tuple(t[:_FEW] for t in each(args, flat))
     graph = f.graph(args[0]) if len(args) == 2 else None
-    caps, alive, brief = crowd(f.cap), [], not interpreted(f)
+    brief = not interpreted(f)
+    caps, alive = crowd(f.cap)[: None if brief else _INTERPRETED], []
     for number, cap in enumerate(caps, 1):
         alive.append(f.at(cap))
         alive[-1](*few)

@@ -6,8 +6,8 @@ from strategies.campaign import cap_of_bits
 from strategies.caps import HIGHEST, LOWEST, Cap, as_fp32, fp32_bits
 from strategies.simplest import spell
 
-_MORE = 13  # with `three_caps` more than sixteen caps: caches of 4, 8 and 16 places overflow
-_APART = 0x8A3D7  # steps of FP32: so many of them stay within a binade
+_MORE = 37  # with `three_caps` more than forty caps: caches of 4, 8, 16 and 32 places overflow
+_APART = 0x35A3D  # steps of FP32: so many of them stay within a binade
 _NAMED = 4  # caps in a label
 
 

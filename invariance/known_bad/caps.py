@@ -161,19 +161,31 @@ def last_built_wins(softcap: float) -> Kernel:
     return kernel
 
 
-_places, _taken = [0.0] * 16, count()
+_taken = count()
+_sixteen, _thirty_two = [0.0] * 16, [0.0] * 32
+
+
+def _in_its_place(softcap: float, places: list[float]) -> Kernel:
+    """A kernel that reads its cap from one of the places, which operators take in turn."""
+    place = next(_taken) % len(places)
+    places[place] = cap_as_fp32(softcap)
+    return Kernel(
+        softcap,
+        lambda x, _: capped(x, places[place]),
+        lambda x, g, _: gradient(x, g, places[place]),
+    )
 
 
 @wrong(bugs=(7,), must={"interleaved_caps"})
 def one_of_sixteen_places(softcap: float) -> Kernel:
     """The caps of a process have sixteen places: the seventeenth operator overwrites the first one's."""
-    place = next(_taken) % len(_places)
-    _places[place] = cap_as_fp32(softcap)
-    return Kernel(
-        softcap,
-        lambda x, _: capped(x, _places[place]),
-        lambda x, g, _: gradient(x, g, _places[place]),
-    )
+    return _in_its_place(softcap, _sixteen)
+
+
+@wrong(bugs=(7,), must={"interleaved_caps"})
+def one_of_thirty_two_places(softcap: float) -> Kernel:
+    """The caps of a process have 32 places: the 33rd operator overwrites the first one's."""
+    return _in_its_place(softcap, _thirty_two)
 
 
 _alive: WeakValueDictionary[int, Kernel] = WeakValueDictionary()

@@ -319,14 +319,18 @@ class BackwardOfTheLastForward:
 class EightPlaces:
     """The caps of a process have eight places, which operators take in turn."""
 
-    caps, built = (dict[int, float](), itertools.count())
+    caps, built, places = (dict[int, float](), itertools.count(), 8)
 
     def __init__(self, softcap):
-        self.place = next(self.built) % 8
+        self.place = next(self.built) % self.places
         self.caps[self.place] = softcap
 
     def __call__(self, x):
         return softcap(x, self.caps[self.place])
+
+
+class ThirtyTwoPlaces(EightPlaces):
+    caps, built, places = (dict[int, float](), itertools.count(), 32)
 
 
 class BackwardOfTheLastSixteen(BackwardOfTheLastForward):
@@ -351,6 +355,7 @@ class BackwardOfTheLastSixteen(BackwardOfTheLastForward):
         (LastCapWins, PASSES, "built before caps 30.000002, 30.83005"),
         (BackwardOfTheLastForward, ("backward",), "forwards of caps"),
         (EightPlaces, PASSES, "after operators of caps 60, 15"),
+        (ThirtyTwoPlaces, PASSES, "and more, 32 in all"),
         (BackwardOfTheLastSixteen, ("backward",), "its forward before operators of caps 60, 15"),
     ],
 )
