@@ -5,8 +5,8 @@ from __future__ import annotations
 import gc
 import math
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from functools import partial
 
 import torch
@@ -23,8 +23,9 @@ from strategies.layouts import LAYOUTS
 
 _CALLS, _INTERPRETED_CALLS = 512, 40  # while a first result is held: rings of output buffers are shorter
 # Calls of which each may leave something, in rounds of twice as many each: a cache is full by then, and what a process
-# loads or sets up at its first calls is there. An operator in the interpreter gets fewer elements.
-_ADDED, _ROUNDS = 64, 5
+# loads or sets up at its first calls is there. An operator in the interpreter gets fewer elements. Of lengths and of
+# operators there are fewer: a kernel may be compiled for each.
+_ADDED, _COMPILED, _ROUNDS = 64, 16, 5
 _WIDE, _INTERPRETED = 1 << 13, 1 << 9
 # Seconds. A device's backward runs in a thread of the engine's, which lets go of its tensors after the caller goes on:
 # one of many thousand cases on an H200 met a result that was still there.
@@ -184,30 +185,58 @@ def _expired(storage: StorageWeakRef) -> bool:
     bugs=("triton-lang/triton#1358", "asappresearch/sru#171", "pytorch/pytorch#96937"),
 )
 def memory_growth(f: Map, args: Args, pick: Pick) -> Iterator[Claim]:  # noqa: ARG001 - nothing to choose
-    """Calls do not add up: a process that has made many holds no more memory with every further one."""
+    """Calls do not add up: many of them, of one length or of many, by one operator or by many, leave no more memory."""
     if held(args[0].device) is None:
         raise NotApplicable("this C library does not say how much memory it has given out")
-    grew = all(_grew(f, args, 1 << number) for number in range(_ROUNDS))
-    yield Claim("memory, with every call", got="grows" if grew else "as before", want="as before")
-
-
-def _grew(f: Map, args: Args, batches: int) -> bool:
-    """Whether batches of calls added half of the memory that a 16-bit copy of each x would take."""
     count = _INTERPRETED if interpreted(f) else _WIDE
     given = each(args, lambda t: tiled(t, count)) if args[0].numel() else each(args, flat)
-    gc.collect()  # what was there before is not freed meanwhile
-    before = held(given[0].device) or 0
-    for number in range(batches):
-        _call_with_many(f, given, (batches + number) * _ADDED)
+    with _collecting_quickly():
+        for label, added, calls in (
+            ("call", _ADDED, _with_other_numbers),
+            ("length", _COMPILED, _of_other_lengths),
+            ("operator", _COMPILED, _of_new_operators),
+        ):
+            made = partial(calls, f, given)
+            grew = all(_grew(made, added, 1 << number, args[0].device, count) for number in range(_ROUNDS))
+            yield Claim(f"memory, with every {label}", got="grows" if grew else "as before", want="as before")
+
+
+@contextmanager
+def _collecting_quickly() -> Iterator[None]:
+    """What was there before is not freed meanwhile, nor looked at by the collector, which takes it 50 ms."""
+    gc.collect()
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
+
+
+def _grew(calls: Callable[[range], None], added: int, batches: int, device: torch.device, count: int) -> bool:
+    """Whether batches of calls added half of the memory that a 16-bit copy of each x would take."""
+    before = held(device) or 0
+    for number in range(batches, 2 * batches):
+        calls(range(number * added, (number + 1) * added))
     gc.collect()  # what waits for the collector is not kept
-    return (held(given[0].device) or 0) - before > batches * _ADDED * count
+    return (held(device) or 0) - before > batches * added * count
 
 
-def _call_with_many(f: Map, args: Args, first: int) -> None:
-    """As many calls with different numbers in different memory, all of which the caller holds up to the last."""
-    given = [each(args, partial(_marked, at=first + number)) for number in range(_ADDED)]
+def _with_other_numbers(f: Map, args: Args, numbers: range) -> None:
+    """Calls with different numbers in different memory, all of which the caller holds up to the last."""
+    given = [each(args, partial(_marked, at=number)) for number in numbers]
     for one in given:
         f(*one)
+
+
+def _of_other_lengths(f: Map, args: Args, numbers: range) -> None:
+    for number in numbers:
+        f(*each(args, lambda t: tiled(t, t.numel() + number) if t.numel() else t))  # noqa: B023 - called here
+
+
+def _of_new_operators(f: Map, args: Args, numbers: range) -> None:
+    """Calls of operators of one cap, for which one may be kept."""
+    for operator in [f.at(f.cap) for _ in numbers]:
+        operator(*args)
 
 
 def _marked(t: Tensor, at: int) -> Tensor:

@@ -55,7 +55,7 @@ def _pooled(x: Tensor, kind: str) -> Tensor:
 
 @wrong(
     bugs=(92,),
-    must={"no_aliasing"},
+    must={"memory_growth", "no_aliasing"},
     may={
         "autograd_gradients", "cap_scaling", "interleaved_caps", "memory_released", "oddness",
         "permutation", "repeat", "reshaping", "result_form", "retained_graph", "slicing", "splitting",
@@ -73,6 +73,7 @@ def output_buffer_reused(softcap: float) -> Kernel:
         "double_backward",
         "fresh_process",
         "many_calls",
+        "memory_growth",
         "memory_released",
         "no_aliasing",
         "oddness",
@@ -188,7 +189,7 @@ def the_first_dtype_of_a_process_sticks(softcap: float) -> Kernel:
     return Kernel(softcap, forward)
 
 
-@wrong(bugs=(92, 67), must={"many_calls", "memory_released"})
+@wrong(bugs=(92, 67), must={"many_calls", "memory_growth", "memory_released"})
 def ring_of_a_hundred(softcap: float) -> Kernel:
     """An operator owns 100 output buffers a shape: the 100th call after it overwrites a result."""
     calls, ring = itertools.count(), dict[tuple[object, ...], Tensor]()
@@ -268,7 +269,7 @@ class _KeptByShape(torch.autograd.Function):
         return gradient(ctx.x, grad_y, ctx.kernel.softcap), None, None
 
 
-@wrong(bugs=(68, 106), must={"repeat"})
+@wrong(bugs=(68, 106, 107), must={"memory_growth", "repeat"})
 def input_kept_by_shape(softcap: float) -> Any:
     """Each thread keeps x in one buffer a shape: of two heads, the first one's backward reads the second one's x."""
     kernel, own = Kernel(softcap), threading.local()

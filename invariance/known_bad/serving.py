@@ -38,7 +38,7 @@ def cap_kept_of_inference_mode(softcap: float) -> Any:
     return call
 
 
-@wrong(bugs=(106, 92), must={"first_call", "threads_at_once", "transformed_derivatives"})
+@wrong(bugs=(106, 92), must={"first_call", "memory_growth", "threads_at_once", "transformed_derivatives"})
 def scratch_shared_by_threads(softcap: float) -> Kernel:
     """x passes through a scratch buffer of the operator, which a second thread fills before the first has read it."""
     scratch: dict[tuple[object, ...], Tensor] = {}
@@ -54,7 +54,7 @@ def scratch_shared_by_threads(softcap: float) -> Kernel:
 _workspace: dict[tuple[object, ...], Tensor] = {}
 
 
-@wrong(bugs=(106, 92), must={"threads_at_once"})
+@wrong(bugs=(106, 92), must={"memory_growth", "threads_at_once"})
 def workspace_of_the_module(softcap: float) -> Kernel:
     """The slope is computed in a workspace that all operators and threads share."""
 
@@ -86,17 +86,18 @@ def cap_of_the_process(softcap: float) -> Kernel:
 
 @good()
 def scratch_behind_a_lock(softcap: float) -> Any:
-    """A scratch buffer for each shape and kind of tensor, made outside of inference mode; a thread at a time."""
+    """A scratch buffer of the last shape and kind of tensor, made outside of inference mode; a thread at a time."""
     scratch: dict[tuple[object, ...], Tensor] = {}
     lock = threading.Lock()
 
     def forward(x: Tensor, c: float) -> Tensor:
         key = (type(x), x.shape, x.dtype, x.device)  # a fake tensor takes a fake buffer
         with lock:
-            with torch.inference_mode(mode=False):
-                held = scratch.setdefault(key, torch.empty(x.shape, dtype=x.dtype, device=x.device))
-            held.copy_(x.detach())
-            return capped(held, c)
+            if key not in scratch:
+                scratch.clear()
+                with torch.inference_mode(mode=False):
+                    scratch[key] = torch.empty(x.shape, dtype=x.dtype, device=x.device)
+            return capped(scratch[key].copy_(x.detach()), c)
 
     return Kernel(softcap, forward).applied
 
@@ -124,6 +125,50 @@ def every_gradient_kept(softcap: float) -> Kernel:
         return dx
 
     return Kernel(softcap, backward=backward)
+
+
+@wrong(bugs=(107, 106), must={"memory_growth"})
+def scratch_for_every_length(softcap: float) -> Any:
+    """Each thread has a scratch buffer for each shape that it has met: every new length stays in memory."""
+    own = threading.local()
+
+    def forward(x: Tensor, c: float) -> Tensor:
+        buffers: Any = vars(own)
+        key = (x.shape, x.device)
+        with torch.inference_mode(mode=False), torch.no_grad():
+            held = buffers.setdefault(key, torch.empty(x.shape, device=x.device))
+            return capped(held.copy_(x.detach()), c)
+
+    return Kernel(softcap, forward).applied
+
+
+class _WithWorkspace:
+    """The right kernel and 64 KiB."""
+
+    def __init__(self, softcap: float) -> None:
+        self.kernel, self.workspace = Kernel(softcap), torch.empty(1 << 14)
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return self.kernel(x)
+
+
+_everyone: list[_WithWorkspace] = []
+
+
+@wrong(bugs=(107,), must={"memory_growth"})
+def every_operator_registered(softcap: float) -> Any:
+    """Operators are put on a list of the module, and stay there with what they own once nobody else has them."""
+    _everyone.append(_WithWorkspace(softcap))
+    return _everyone[-1]
+
+
+_one_a_cap = cache(_WithWorkspace)
+
+
+@good()
+def one_operator_a_cap(softcap: float) -> Any:
+    """Operators of one cap are one, which is kept."""
+    return _one_a_cap(softcap)
 
 
 def _bits(x: Tensor) -> bytes:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -243,6 +245,52 @@ def test_a_graph_that_grows_in_one_object_is_noticed() -> None:
     ).mismatch
     assert found is not None
     assert found.got == "grows"
+
+
+class Scratch:
+    """A buffer for each length."""
+
+    def __init__(self, cap: float) -> None:
+        self.cap, self.buffers = cap, dict[int, Tensor]()
+
+    def __call__(self, x: Tensor) -> Tensor:
+        self.buffers.setdefault(x.numel(), torch.empty(x.numel()))
+        return softcap(x, self.cap)
+
+
+registered: list[Scratch] = []
+
+
+class Registered(Scratch):
+    """One buffer, for as long as the process."""
+
+    def __init__(self, cap: float) -> None:
+        super().__init__(cap)
+        self.buffer = torch.empty(1 << 14)
+        registered.append(self)
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return softcap(x, self.cap)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "grows"),
+    [(Scratch, "memory, with every length"), (Registered, "memory, with every operator")],
+)
+@pytest.mark.parametrize("pass_", PASSES)
+def test_what_every_length_or_operator_leaves_is_noticed(
+    kernel: type[Scratch], grows: str, pass_: str
+) -> None:
+    found = verdict("memory_growth", adapt("kept", kernel), Case((4,), "fp32", 17.3, seed=1), pass_).mismatch
+    assert found is not None
+    assert found.label == grows
+
+
+def test_one_operator_a_cap_may_be_kept() -> None:
+    candidate = adapt("kept", Registered)
+    once = replace(candidate, factory=functools.cache(candidate.factory))
+    found = verdict("memory_growth", once, Case((4,), "fp32", 17.3, seed=1), "forward")
+    assert found.mismatch is None
 
 
 def test_what_is_full_after_some_calls_does_not_grow() -> None:
