@@ -42,9 +42,11 @@ MODELS: dict[str, tuple[Shape, ...]] = {
     "thorough": tuple(NAMED.values()),
 }
 # Large enough for the tiles of a transposing kernel, seen by the law of layouts; and where a kernel starts to keep a
-# workspace or to work in place, over 2^17 elements in rows as wide as a vocabulary, seen by the laws about memory.
+# workspace or to work in place, over 2^17 elements in rows as wide as a vocabulary, seen by the laws about memory; two
+# of them see over 2^18 elements too.
 TRANSPOSED: Shape = (5, 30011)
 WORKSPACE: Shape = (3, 43691)
+TWO_TOKENS: Shape = (2, 151936)
 
 # Cases drawn by hash on top of the seams, and examples that exploration adds to a law and pass.
 DRAWN = {LEAST: 0, "quick": 1, "default": 6, "thorough": 60}
@@ -213,6 +215,8 @@ class _Frame:
             "layout": [(TRANSPOSED, "transposed")],
             "reshaping": [(NAMED["decode"], "contiguous")],  # pieces of a decode step may be of its kind too
             "inputs_unmodified": [(WORKSPACE, "contiguous")],
+            "no_aliasing": [(TWO_TOKENS, "contiguous")],
+            "memory_released": [(TWO_TOKENS, "contiguous")],
         }
         return tuple(in_one_law.get(self.cell.law, ()))
 
@@ -275,6 +279,8 @@ def kept(frame: _Frame) -> Iterator[Case]:
     yield from small(frame)
     if frame.settings.profile in MODELS:
         yield frame.case(WORKSPACE, number=3, values="bits")
+    for number, (shape, layout) in enumerate(frame.large(), 4):
+        yield frame.case(shape, number=number, layout=layout, values="bits")
 
 
 def one(frame: _Frame) -> Iterator[Case]:

@@ -177,6 +177,15 @@ def workspace_for_large_results(softcap: float) -> Any:
 
 @wrong(
     bugs=(92,), must={"no_aliasing"}, laws=("no_aliasing", "repeat"), profile="default", dtypes=("bf16",),
+    elements=1 << 19,
+)  # fmt: skip
+def workspace_for_larger_results(softcap: float) -> Any:
+    """From 2^18 elements on, a second call writes over the result of the first."""
+    return _Workspace(softcap, lambda x: x.numel() >= 1 << 18)
+
+
+@wrong(
+    bugs=(92,), must={"no_aliasing"}, laws=("no_aliasing", "repeat"), profile="default", dtypes=("bf16",),
     elements=1 << 18,
 )  # fmt: skip
 def static_output_of_a_decode_step(softcap: float) -> Any:
@@ -202,12 +211,12 @@ def band_of_rows(softcap: float) -> Kernel:
 class _Remembering:
     """The last large input is kept, for a backward that never asks for it."""
 
-    def __init__(self, softcap: float) -> None:
-        self.kernel = Kernel(softcap)
+    def __init__(self, softcap: float, least: int) -> None:
+        self.kernel, self.least = Kernel(softcap), least
         self.last: Tensor | None = None
 
     def __call__(self, x: Tensor) -> Tensor:
-        self.last = x.detach() if x.numel() > 100_000 else None
+        self.last = x.detach() if x.numel() >= self.least else None
         return self.kernel(x)
 
 
@@ -217,7 +226,16 @@ class _Remembering:
 )  # fmt: skip
 def large_input_kept(softcap: float) -> Any:
     """From 100,000 elements on, the last input stays in memory for as long as the operator."""
-    return _Remembering(softcap)
+    return _Remembering(softcap, 100_000)
+
+
+@wrong(
+    bugs=(107,), must={"memory_released"}, laws=("memory_released", "repeat"), profile="default", dtypes=("bf16",),
+    elements=1 << 19,
+)  # fmt: skip
+def larger_input_kept(softcap: float) -> Any:
+    """From 2^18 elements on, the last input stays in memory for as long as the operator."""
+    return _Remembering(softcap, 1 << 18)
 
 
 @wrong(bugs=(7, 15), must={"cap_used"})
