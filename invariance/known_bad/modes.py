@@ -26,7 +26,11 @@ class _OneBufferInEval(nn.Module):
         return self.buffers_of.setdefault((y.shape, y.dtype), torch.empty_like(y)).copy_(y)
 
 
-@wrong(bugs=(109, 92), must={"first_call", "memory_released", "no_aliasing", "oddness", "repeat"}, may={"permutation"})
+@wrong(
+    bugs=(109, 92),
+    must={"first_call", "memory_growth", "memory_released", "no_aliasing", "oddness", "repeat"},
+    may={"permutation"},
+)
 def output_buffer_in_eval(softcap: float) -> Any:
     """In eval() without gradients all results of a shape are written to one buffer."""
     return _OneBufferInEval(softcap)
