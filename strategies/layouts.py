@@ -107,6 +107,17 @@ def expanded_last(tensor: Tensor) -> Tensor:
     return tensor.detach()[..., :1].clone(memory_format=torch.contiguous_format).expand(tensor.shape)
 
 
+def tokens_expanded(tensor: Tensor) -> Tensor:
+    """The first token for all tokens, stride 0 in the middle: as from a sum over tokens (BUGS.md #62, #63)."""
+    return tensor.detach()[..., :1, :].clone(memory_format=torch.contiguous_format).expand(tensor.shape)
+
+
+def windows(tensor: Tensor) -> Tensor:
+    """Each row the one before it moved by one, as of unfold(): rows overlap, and no stride is 0 (BUGS.md #60)."""
+    line = torch.cat([tensor.detach()[..., 0, :], tensor.detach()[..., 1:, -1]], dim=-1).contiguous()
+    return line.as_strided(tensor.shape, (*line.stride()[:-1], 1, 1))
+
+
 def stride_zero(tensor: Tensor) -> Tensor:
     """One element for all, every stride 0, as the gradient of sum(): reads past it (BUGS.md #62, #64)."""
     if tensor.numel() == 0:
@@ -116,19 +127,21 @@ def stride_zero(tensor: Tensor) -> Tensor:
 
 # In the order in which a shrinker prefers them.
 LAYOUTS: Final[dict[str, Callable[[Tensor], Tensor]]] = {}
-VALUE_CHANGING: Final = frozenset({"expanded", "expanded_last", "stride_zero"})
+VALUE_CHANGING: Final = frozenset({"expanded", "expanded_last", "tokens_expanded", "windows", "stride_zero"})
 FALLBACK: Final[dict[str, str]] = {
     "stepped": "offset", "padded_vocabulary": "offset", "vocabulary_shard": "offset", "from_cat": "offset",
     "transposed": "stepped", "permuted": "transposed", "channels_last": "permuted",
     "odd_singletons": "offset", "expanded": "stride_zero", "expanded_last": "stride_zero",
+    "tokens_expanded": "expanded", "windows": "stepped",
 }  # fmt: skip
 _BUILDERS: Final[tuple[Callable[[Tensor], Tensor], ...]] = (
     contiguous, offset, offset_aligned, stepped, padded_vocabulary, vocabulary_shard, from_cat, transposed,
-    permuted, channels_last, odd_singletons, expanded, expanded_last, stride_zero,
+    permuted, channels_last, odd_singletons, expanded, expanded_last, tokens_expanded, windows, stride_zero,
 )  # fmt: skip
 _RANKS: Final[dict[str, int]] = {
     "stepped": 1, "padded_vocabulary": 1, "vocabulary_shard": 1, "from_cat": 1, "transposed": 2,
     "permuted": 3, "channels_last": 4, "expanded": 1, "expanded_last": 1,
+    "tokens_expanded": 3, "windows": 2,
 }  # fmt: skip
 
 
@@ -138,7 +151,7 @@ def applies(layout: str, shape: tuple[int, ...]) -> bool:
         raise ValueError(f"no layout {layout!r}: there are {', '.join(LAYOUTS)}")
     if layout == "odd_singletons":
         return 1 in shape
-    if layout in ("expanded", "expanded_last") and 0 in shape:
+    if layout in VALUE_CHANGING - {"stride_zero"} and 0 in shape:
         return False
     return len(shape) >= _RANKS.get(layout, 0)
 

@@ -75,10 +75,13 @@ def on(stream: torch.cuda.Stream, device: torch.device) -> Iterator[None]:
 
 
 def distinct(t: Tensor) -> Tensor:
-    """The view in which each element of memory stands once: dimensions of stride 0 cut to size 1."""
-    for dim, (size, stride) in enumerate(zip(t.shape, t.stride(), strict=True)):
-        if stride == 0 and size > 1:
+    """A view in which no element of memory stands twice: dimensions that step onto others are cut to size 1."""
+    reach = 0
+    for stride, dim in sorted((stride, dim) for dim, stride in enumerate(t.stride()) if t.shape[dim] > 1):
+        if stride <= reach:
             t = t.narrow(dim, 0, 1)
+        else:
+            reach += stride * (t.shape[dim] - 1)
     return t
 
 

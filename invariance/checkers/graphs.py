@@ -13,7 +13,7 @@ from invariance.candidate import Map
 from invariance.checkers import Pick, checker
 from invariance.checkers.accuracy import Args, judged_cap
 from invariance.checkers.memory import overlap
-from invariance.checkers.views import flat, plain, refused_or
+from invariance.checkers.views import as_tokens, flat, plain, refused_or
 from invariance.judge import Claim
 from oracles import fp64
 from oracles.formats import FORMATS, cap_as_fp32
@@ -38,14 +38,22 @@ def autograd_gradients(f: Map, args: Args, pick: Pick) -> Iterator[Claim]:
     """The gradients that sum, mean, cat, stack and a transpose send give the bits of contiguous ones."""
     x, weight = args[0], plain(args[1])
     for name, loss in _losses(weight, pick("side", 0, 1)).items():
-        sent: list[Tensor] = []
-        leaf, y = f.graph(x)
-        if y.requires_grad:
-            y.register_hook(sent.append)  # type: ignore[no-untyped-call]  # untyped in torch
-        total = loss(y)
-        got = f.gradient(leaf, total, torch.ones_like(total))
-        upstream = plain(sent[0])
-        yield Claim(f"the gradient of {name}", got=got, want=f(x, upstream), of=(x, upstream))
+        yield _as_sent(name, f, x, loss)
+    if weight.numel():
+        x, weight = as_tokens(x), as_tokens(weight)
+        yield _as_sent("a sum over tokens", f, x, lambda y: _weighed(y.sum(1), weight[:, 0]))
+
+
+def _as_sent(name: str, f: Map, x: Tensor, loss: Callable[[Tensor], Tensor]) -> Claim:
+    """The claim that the gradient of the loss of y is that of a contiguous copy of what reaches y."""
+    sent: list[Tensor] = []
+    leaf, y = f.graph(x)
+    if y.requires_grad:
+        y.register_hook(sent.append)  # type: ignore[no-untyped-call]  # untyped in torch
+    total = loss(y)
+    got = f.gradient(leaf, total, torch.ones_like(total))
+    upstream = plain(sent[0])
+    return Claim(f"the gradient of {name}", got=got, want=f(x, upstream), of=(x, upstream))
 
 
 def _losses(weight: Tensor, side: int) -> dict[str, Callable[[Tensor], Tensor]]:

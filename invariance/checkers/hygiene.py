@@ -20,6 +20,7 @@ from invariance.judge import Claim
 from invariance.process import in_one_line
 from invariance.serving import learns
 from oracles.formats import cap_as_fp32
+from strategies.layouts import LAYOUTS
 
 # Hygiene too, in files of their own: what autograd may be asked, the process, and what must be refused.
 PARTS = (graphs, left_alone, refusals)
@@ -47,6 +48,8 @@ def result_form(f: Map, args: Args, pick: Pick) -> Iterator[Claim]:  # noqa: ARG
     if all(t.is_contiguous() for t in args):
         yield Claim("of contiguous inputs, contiguous", got=result.is_contiguous(), want=True)
     yield Claim("two elements in one place", got=laps_itself(result), want=False)
+    lapped = f(*each(args, LAYOUTS["windows"]))
+    yield Claim("of rows that overlap, two elements in one place", got=laps_itself(lapped), want=False)
     # What carries a graph holds memory, and an inference tensor cannot be trained on.
     if f.pass_ == "forward" and not learns(f.op):
         carries = f.recorded(x.detach()).requires_grad

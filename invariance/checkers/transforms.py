@@ -18,9 +18,11 @@ from invariance.candidate import Map
 from invariance.checkers import Pick, checker, choices
 from invariance.checkers.views import (
     LARGE,
+    TOKENS,
     Args,
     View,
     as_rows,
+    as_tokens,
     commuting,
     each,
     flat,
@@ -31,7 +33,7 @@ from invariance.checkers.views import (
 )
 from invariance.judge import Claim
 from strategies.dtypes import FORMATS, from_bits, name, to_bits
-from strategies.layouts import LAYOUTS, VALUE_CHANGING
+from strategies.layouts import LAYOUTS, VALUE_CHANGING, applies
 from strategies.upstream import hashed
 
 # Row counts on both sides of what block-size heuristics ask about (BUGS.md #79), in batches of some 8,192 elements.
@@ -189,12 +191,23 @@ def layout(f: Map, args: Args, pick: Pick) -> Iterator[Claim]:
     shift = pick("shift", 0, len(names) - 1)
     for number, layout_x in some(list(enumerate(names)), args, shift):
         layouts = (layout_x, names[(number + shift) % len(names)])[: len(args)]
-        placed = tuple(LAYOUTS[one](t) for one, t in zip(layouts, dense, strict=True))
-        same = VALUE_CHANGING.isdisjoint(layouts)
-        values = dense if same else each(placed, plain)
-        yield Claim(
-            " and grad_y ".join(layouts), got=f(*placed), want=whole if same else f(*values), of=values
-        )
+        yield _in_layouts(" and grad_y ".join(layouts), f, dense, whole, layouts)
+    if dense[0].numel() and dense[0].dim() < len(TOKENS):
+        tokens = each(dense, as_tokens)
+        whole = f(*tokens)
+        roomier = [one for one in names if applies(one, TOKENS) and not applies(one, tuple(dense[0].shape))]
+        for number, layout_x in enumerate(roomier):
+            layouts = (layout_x, roomier[number - 1])[: len(args)]
+            label = f"as tokens, {' and grad_y '.join(layouts)}"
+            yield _in_layouts(label, f, tokens, whole, layouts)
+
+
+def _in_layouts(label: str, f: Map, dense: Args, whole: Tensor, layouts: tuple[str, ...]) -> Claim:
+    """The claim that the arguments in these layouts give the result of contiguous ones, which is `whole`."""
+    placed = tuple(LAYOUTS[one](t) for one, t in zip(layouts, dense, strict=True))
+    same = VALUE_CHANGING.isdisjoint(layouts)
+    values = dense if same else each(placed, plain)
+    return Claim(label, got=f(*placed), want=whole if same else f(*values), of=values)
 
 
 @checker(

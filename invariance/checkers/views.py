@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -20,6 +21,9 @@ T = TypeVar("T")
 
 # Above this many elements a law that would call the map once for each of many settings takes a few of them.
 LARGE = 1 << 17
+
+# Batch, tokens, vocabulary: the fewest dimensions of which one is in the middle.
+TOKENS = (2, 3, 5)
 
 
 def each(args: Args, view: View) -> Args:
@@ -77,6 +81,11 @@ def refused_or(label: str, call: Callable[[], Tensor], want: Tensor, of: Args) -
 def tiled(t: Tensor, count: int) -> Tensor:
     """`count` elements that repeat those of t (one or more) over and over, shape (count,)."""
     return flat(t).repeat(-(-count // t.numel()))[:count]
+
+
+def as_tokens(t: Tensor) -> Tensor:
+    """The elements of t (one or more) over and over, as a small batch of tokens: shape TOKENS."""
+    return tiled(t, math.prod(TOKENS)).view(TOKENS)
 
 
 def some(items: Sequence[T], args: Args, start: int, few: int = 4) -> list[T]:

@@ -24,6 +24,15 @@ MODULES = (
 # For a fault that shows wherever it is looked for: what must fail is named, whatever else fails is no surprise.
 ANY = frozenset({"any law"})
 
+# Where a layout is misread: these compare the result of inputs as given, in layouts that a seed has drawn, with that
+# of copies in other memory.
+AS_GIVEN = frozenset(
+    {
+        "batch", "exact_value", "grad_mode", "neighbours", "padding", "permutation", "reshaping", "slicing",
+        "specification", "splitting", "vocabulary_shards",
+    }
+)  # fmt: skip
+
 # A batch of vmap is other shapes and another path, and what differentiates a forward finds its faults again: where a
 # law on the right may fail, that on the left is no surprise.
 _FOLLOWS = {

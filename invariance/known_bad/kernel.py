@@ -146,3 +146,8 @@ def read_flat(x: Tensor) -> Tensor:
     count = x.untyped_storage().nbytes() // x.element_size()
     memory = x.as_strided((count,), (1,), 0)[x.storage_offset() :][: x.numel()]
     return torch.cat([memory, memory.new_zeros(x.numel() - memory.numel())]).view(x.shape)
+
+
+def repeats_in_the_middle(t: Tensor) -> bool:
+    """Whether stride 0 repeats a tensor of three dimensions or more along the last but one, and along no outer one."""
+    return t.dim() > 2 and t.stride(0) != 0 and t.stride(-2) == 0 and t.shape[-2] > 1 and t.stride(-1) != 0

@@ -5,31 +5,17 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from invariance.known_bad.entry import ANY, wrong
-from invariance.known_bad.kernel import Kernel, capped, gradient, nudged, read_flat
+from invariance.known_bad.entry import ANY, AS_GIVEN, wrong
+from invariance.known_bad.kernel import Kernel, capped, gradient, nudged, read_flat, repeats_in_the_middle
 
 
-@wrong(
-    bugs=(60, 64),
-    must={"layout"},
-    may={
-        "batch", "exact_value", "grad_mode", "neighbours", "padding", "permutation", "reshaping", "slicing",
-        "specification", "splitting", "vocabulary_shards",
-    },
-)  # fmt: skip
+@wrong(bugs=(60, 64), must={"layout"}, may=AS_GIVEN)
 def strided_read_flat(softcap: float) -> Kernel:
     """Every input is read as contiguous, whatever its strides are."""
     return Kernel(softcap, lambda x, c: capped(read_flat(x), c))
 
 
-@wrong(
-    bugs=(60, 95),
-    must={"layout"},
-    may={
-        "batch", "exact_value", "grad_mode", "neighbours", "padding", "permutation", "reshaping", "slicing",
-        "specification", "splitting", "vocabulary_shards",
-    },
-)  # fmt: skip
+@wrong(bugs=(60, 95), must={"layout"}, may=AS_GIVEN)
 def strided_read_flat_in_inference(softcap: float) -> Kernel:
     """Only the inference kernel forgets the strides."""
     return Kernel(softcap, inference=lambda x, c: capped(read_flat(x), c))
@@ -46,12 +32,7 @@ def width_for_stride(softcap: float) -> Kernel:
     return Kernel(softcap, forward)
 
 
-@wrong(
-    bugs=(59,),
-    must={"layout"},
-    may={"grad_mode", "neighbours", "padding", "permutation", "specification", "vocabulary_shards"},
-    profile="quick",
-)
+@wrong(bugs=(59,), must={"layout"}, may=AS_GIVEN, profile="quick")
 def written_into_a_copy(softcap: float) -> Kernel:
     """The results of a transposed input land in a flattened copy of the output."""
 
@@ -123,7 +104,7 @@ def strided_refused(softcap: float) -> Kernel:
     return Kernel(softcap, check=check)
 
 
-@wrong(bugs=(60,), must={"layout"}, may={"grad_mode", "neighbours", "specification"}, profile="quick")
+@wrong(bugs=(60,), must={"layout"}, may=AS_GIVEN, profile="quick")
 def permuted_dimensions(softcap: float) -> Kernel:
     """Three dimensions in no usual order are sorted by stride, and stay sorted."""
 
@@ -134,6 +115,48 @@ def permuted_dimensions(softcap: float) -> Kernel:
         return capped(x.permute(order).reshape(x.shape), c)
 
     return Kernel(softcap, forward)
+
+
+@wrong(bugs=(60,), must={"layout"})
+def tokens_expanded_read_flat(softcap: float) -> Kernel:
+    """An input that repeats over the tokens alone, stride 0 in the middle, is read past its one token."""
+    return Kernel(softcap, lambda x, c: capped(read_flat(x) if repeats_in_the_middle(x) else x, c))
+
+
+@wrong(bugs=(60,), must={"layout"})
+def windows_read_flat(softcap: float) -> Kernel:
+    """Overlapping rows, as of unfold(), are read as if each had memory of its own."""
+    return Kernel(softcap, lambda x, c: capped(read_flat(x) if _windows(x) else x, c))
+
+
+@wrong(bugs=(59, 60), must={"result_form"})
+def result_in_windows(softcap: float) -> Kernel:
+    """The result takes its strides from x, so that it overlaps itself where x does."""
+    return Kernel(softcap, lambda x, c: _in_strides_of(x, capped(x, c)))
+
+
+@wrong(bugs=(59, 60), must={"layout", "result_form"})
+def gradient_in_windows(softcap: float) -> Kernel:
+    """The gradient takes its strides from x: rows that overlap write over each other's."""
+    return Kernel(softcap, backward=lambda x, g, c: _in_strides_of(x, gradient(x, g, c)))
+
+
+def _windows(t: Tensor) -> bool:
+    """Whether the last two dimensions of a tensor each step onto the other's elements, none by a stride of 0."""
+    if t.dim() < 2:
+        return False
+    (rows, columns), (down, along) = t.shape[-2:], t.stride()[-2:]
+    return 0 < down <= along * (columns - 1) and 0 < along <= down * (rows - 1)
+
+
+def _in_strides_of(x: Tensor, result: Tensor) -> Tensor:
+    """The result in memory that is laid out as that of x, where rows overlap; what is written last stays."""
+    if not _windows(x):
+        return result
+    lapped = torch.empty_strided(x.shape, x.stride(), dtype=result.dtype, device=x.device)
+    for row in range(x.shape[-2]):
+        lapped[..., row, :].copy_(result[..., row, :])
+    return lapped
 
 
 @wrong(bugs=(59, 60), must={"layout"})

@@ -46,8 +46,8 @@ def mask_in_the_vector(softcap: float) -> Kernel:
 
 @wrong(
     bugs=(90, 33),
-    must={"batch", "function_transforms", "neighbours", "padding", "slicing", "splitting"},
-    may={"cap_scaling", "empty_and_scalar", "permutation", "special_values", "vocabulary_shards"},
+    must={"function_transforms", "neighbours", "padding", "slicing", "splitting"},
+    may={"batch", "cap_scaling", "empty_and_scalar", "permutation", "special_values", "vocabulary_shards"},
     profile="quick",
     elements=128,
 )

@@ -5,8 +5,16 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from invariance.known_bad.entry import ANY, wrong
-from invariance.known_bad.kernel import Kernel, capped, gradient, nudged, read_flat, slope
+from invariance.known_bad.entry import ANY, AS_GIVEN, wrong
+from invariance.known_bad.kernel import (
+    Kernel,
+    capped,
+    gradient,
+    nudged,
+    read_flat,
+    repeats_in_the_middle,
+    slope,
+)
 
 
 @wrong(
@@ -52,11 +60,8 @@ def rounds_by_the_exponent(softcap: float) -> Kernel:
 @wrong(
     bugs=(62, 63, 64, 65),
     must={"layout"},
-    may={
-        "autograd_gradients", "batch", "exact_value", "grad_mode", "neighbours", "padding", "permutation",
-        "reshaping", "slicing", "specification", "splitting", "vocabulary_shards",
-    },
-)  # fmt: skip
+    may=AS_GIVEN | {"autograd_gradients"},
+)
 def upstream_read_flat(softcap: float) -> Kernel:
     """The upstream gradient is read as contiguous, whatever its strides are."""
     return Kernel(softcap, backward=lambda x, g, c: gradient(x, read_flat(g), c))
@@ -73,10 +78,19 @@ def stride_zero_read_flat(softcap: float) -> Kernel:
     return Kernel(softcap, backward=backward)
 
 
+@wrong(bugs=(62, 63), must={"autograd_gradients", "layout"})
+def pooled_upstream_read_flat(softcap: float) -> Kernel:
+    """The gradient of a sum over tokens, stride 0 in the middle alone, is read past its one token."""
+    return Kernel(
+        softcap,
+        backward=lambda x, g, c: gradient(x, read_flat(g) if repeats_in_the_middle(g) else g, c),
+    )
+
+
 @wrong(
     bugs=(65,),
     must={"autograd_gradients", "layout"},
-    may={"exact_value", "slicing", "vocabulary_shards"},
+    may=AS_GIVEN,
     profile="quick",
 )
 def transposed_upstream_misread(softcap: float) -> Kernel:

@@ -128,6 +128,9 @@ def test_changed_values_are_others_and_fit_where_they_came_from() -> None:
     rows = torch.arange(1.0, 5.0).expand(3, 4)
     gpu.distinct(rows).copy_(gpu.changed(rows))
     assert rows.tolist() == [[-4.0, -3.0, -2.0, -1.0]] * 3
+    windows = torch.arange(1.0, 7.0).unfold(0, 4, 1)
+    gpu.distinct(windows).copy_(gpu.changed(windows))
+    assert windows.tolist() == [[-3.0, -2.0, -1.0, 4.0], [-2.0, -1.0, 4.0, 5.0], [-1.0, 4.0, 5.0, 6.0]]
     scalar = torch.tensor(0.0)
     assert torch.signbit(gpu.changed(scalar))
     assert gpu.distinct(torch.zeros(())).shape == ()

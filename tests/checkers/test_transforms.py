@@ -101,6 +101,16 @@ def stride_zero(out, args):
     return bumped(out) if 0 in args[-1].stride() else out
 
 
+def zero_in_the_middle(out, args):
+    t = args[-1]
+    return bumped(out) if t.dim() == 3 and t.stride(1) == 0 != t.stride(0) else out
+
+
+def rows_that_overlap(out, args):
+    t = args[-1]
+    return bumped(out) if t.dim() > 1 and t.stride()[-2:] == (1, 1) else out
+
+
 def off_the_storage_start(out, args):
     return bumped(out) if args[-1].storage_offset() else out
 
@@ -138,6 +148,9 @@ FAULTS = [
     ("neighbours", large_among_them, (40,), "among (inf|the largest)"),
     ("layout", last_argument_strided, (6, 10), "."),
     ("layout", stride_zero, (6, 10), "expanded|stride_zero"),
+    ("layout", zero_in_the_middle, (2, 3, 5), "tokens_expanded"),
+    ("layout", zero_in_the_middle, (40,), "as tokens, .*tokens_expanded"),
+    ("layout", rows_that_overlap, (6, 10), "windows"),
     ("alignment", misaligned, (40,), "elements into the allocation"),
     ("splitting", off_the_storage_start, (6, 10), "piece 1 of dimension 0"),
     ("splitting", last_partial_block, (6, 100), "piece"),

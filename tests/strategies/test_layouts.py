@@ -79,6 +79,8 @@ STRIDES = {
     "channels_last": ((48, 1, 16, 4), 0),
     "expanded": ((0, 12, 4, 1), 0),
     "expanded_last": ((12, 3, 1, 0), 0),
+    "tokens_expanded": ((16, 4, 0, 1), 0),
+    "windows": ((24, 6, 1, 1), 0),
     "stride_zero": ((0, 0, 0, 0), 0),
 }
 
@@ -116,6 +118,21 @@ def test_cat_and_sum_really_send_such_gradients() -> None:
     assert seen[1].stride() == LAYOUTS["stride_zero"](x).stride()
 
 
+def test_a_sum_over_tokens_and_unfold_really_make_such_tensors() -> None:
+    x = counted((2, 4, 3)).requires_grad_()
+    seen: list[Tensor] = []
+    y = x * 1.0
+    y.register_hook(seen.append)
+    (y.sum(1) * counted((2, 3))).sum().backward()
+    pooled = LAYOUTS["tokens_expanded"](x)
+    assert (seen[0].stride(), pooled.stride()) == ((3, 0, 1), (3, 0, 1))
+    assert torch.equal(pooled, x[:, :1].expand(2, 4, 3))
+    unfolded = counted((2, 6)).unfold(1, 3, 1)
+    lapped = LAYOUTS["windows"](unfolded)
+    assert lapped.stride() == unfolded.stride() == (6, 1, 1)
+    assert torch.equal(lapped, unfolded)
+
+
 def test_fallbacks_end_in_a_layout_that_takes_anything() -> None:
     assert effective("channels_last", (2, 3, 4)) == "permuted"
     assert effective("permuted", (2, 3)) == "transposed"
@@ -123,6 +140,8 @@ def test_fallbacks_end_in_a_layout_that_takes_anything() -> None:
     assert effective("stepped", ()) == "offset"
     assert effective("odd_singletons", (2, 3)) == "offset"
     assert effective("expanded", (0, 5)) == "stride_zero"
+    assert effective("tokens_expanded", (2, 3)) == "expanded"
+    assert effective("windows", (3, 0)) == "stepped"
     for layout in LAYOUTS:
         for shape in SHAPES:
             assert applies(effective(layout, shape), shape)
