@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import os
+import re
 import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -166,10 +167,13 @@ def _calling(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
 def _place(error: BaseException) -> str:
     """The author's line that raised, as ` (kernels.py:12)`; empty where it is none but torch's, Triton's or our own."""
     for frame, line in reversed(list(traceback.walk_tb(error.__traceback__))):
-        path = Path(frame.f_code.co_filename)
-        if path.suffix == ".py" and not {"torch", "triton", "invariance"} & set(path.parts):
-            return f" ({path.name}:{line})"
+        file = frame.f_code.co_filename
+        if file.endswith(".py") and not _NOT_THE_AUTHORS.search(file):
+            return f" ({os.path.basename(file)}:{line})"
     return ""
+
+
+_NOT_THE_AUTHORS = re.compile(r"[/\\](torch|triton|invariance)[/\\]")
 
 
 def load(spec: str, device: str = "cpu") -> Candidate:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from hashlib import blake2b
 from typing import Final
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -36,6 +37,22 @@ def scalar(low: int, high: int, *parts: int | str) -> int:
 
 def words(index: Tensor, stream: int) -> Tensor:
     """64-bit words (int64, any sign), one per index (int64): SplitMix64 seeded with the 64-bit key."""
+    return _on_the_host(index, stream) if index.device.type == "cpu" else _by_torch(index, stream)
+
+
+def _on_the_host(index: Tensor, stream: int) -> Tensor:
+    """By NumPy, whose integers without a sign shift logically: a third of the time."""
+    word = index.reshape(-1).numpy().view(np.uint64) + np.uint64(1)
+    word *= np.uint64(_GAMMA)
+    word += np.uint64(stream)
+    for shift, factor in _STEPS:
+        word ^= word >> np.uint64(shift)
+        word *= np.uint64(factor)
+    word ^= word >> np.uint64(31)
+    return torch.from_numpy(word.view(np.int64)).view(index.shape)
+
+
+def _by_torch(index: Tensor, stream: int) -> Tensor:
     word = (index + 1) * _signed(_GAMMA) + _signed(stream)
     for shift, factor in _STEPS:
         word = (word ^ _shifted(word, shift)) * _signed(factor)

@@ -204,7 +204,6 @@ def memory_growth(f: Map, args: Args, pick: Pick) -> Iterator[Claim]:  # noqa: A
 @contextmanager
 def _collecting_quickly() -> Iterator[None]:
     """What was there before is not freed meanwhile, nor looked at by the collector, which takes it 50 ms."""
-    gc.collect()
     gc.freeze()
     try:
         yield

@@ -99,6 +99,8 @@ def _unchanged(label: str, was: Any, now: Any) -> Claim:
     if isinstance(was, dict):
         names = sorted(name for name in {*was, *now} if was.get(name) != now.get(name))
         return Claim(label, got=f"changed: {', '.join(names) or 'nothing'}", want="changed: nothing")
+    if now == was:  # the state of a generator is long
+        return Claim(label, got="as it was", want="as it was")
     return Claim(label, got=_short(now), want=_short(was))
 
 

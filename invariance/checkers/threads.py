@@ -26,7 +26,7 @@ _CALLS_AT_ONCE = 8
 _MEETINGS = 96  # of one call with others; a call of more steps is met at some of them
 # Seconds that a call waits for the first one that meets it, which may get no processor for so long, and for others once
 # one did not come back: a lock keeps it until the step is over.
-_PATIENCE, _WITH_A_LOCK = 2.0, 0.05
+_PATIENCE, _WITH_A_LOCK = 1.0, 0.02
 
 
 @checker(

@@ -50,7 +50,8 @@ class Entry:
 
     tier: the one that judges it, and must kill it where it is wrong. bugs: rows of BUGS.md.
     must and may: laws that have to fail, and that may, at any seed. caps, dtypes: the plan it is judged on. laws: the
-    plan cut to these, where every cell costs seconds (a crash, a hang, a million elements); empty for all.
+    plan cut to these, where every cell costs seconds (a crash, a hang, a million elements), or where another kernel
+    shows under the whole plan what this one's law sees alone; empty for all.
     profile: of the plan, where a wrong kernel takes more inputs to show than the smallest has. elements: how many a
     shrunk case of a law in `must` may have. timeout: seconds a cell. spec: the factory itself unless given, for a
     fault of a module that only its judges import.

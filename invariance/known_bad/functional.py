@@ -86,7 +86,7 @@ def registered_operator(softcap: float) -> Any:
     return _operating(_registered("right"), softcap)
 
 
-@wrong(bugs=(112,), must={"traced"}, dtypes=("bf16",))
+@wrong(bugs=(112,), must={"traced"}, laws=("traced", "repeat"), dtypes=("bf16",))
 def fake_of_another_dtype(softcap: float) -> Any:
     """The fake of a custom operator promises the dtype of the input, and the operator returns FP32."""
     return _operating(_registered("promising", None), softcap)
@@ -165,19 +165,31 @@ def gradients_of_a_batch_for_one_input(softcap: float) -> Any:
     return _through(softcap, _CopiesForABatch)
 
 
-@wrong(bugs=(105,), must={"function_transforms", "transformed_derivatives"})
+@wrong(
+    bugs=(105,),
+    must={"function_transforms", "transformed_derivatives"},
+    laws=("function_transforms", "transformed_derivatives", "autograd_gradients", "grad_mode", "repeat"),
+)
 def batches_over_the_first_dimension(softcap: float) -> Any:
     """The rule for vmap takes the first dimension for the batch, whichever it is."""
     return _through(softcap, _FirstDimension)
 
 
-@wrong(bugs=(105, 79), must={"function_transforms"})
+@wrong(
+    bugs=(105, 79),
+    must={"function_transforms"},
+    laws=("function_transforms", "transformed_derivatives", "autograd_gradients", "grad_mode", "repeat"),
+)
 def batches_take_another_kernel(softcap: float) -> Any:
     """The rule for vmap calls a batched kernel, one ulp lower."""
     return _through(softcap, _AnotherRounding)
 
 
-@wrong(bugs=(105, 95), must={"function_transforms", "transformed_derivatives"})
+@wrong(
+    bugs=(105, 95),
+    must={"function_transforms", "transformed_derivatives"},
+    laws=("function_transforms", "transformed_derivatives", "autograd_gradients", "grad_mode", "repeat"),
+)
 def no_graph_under_torch_func(softcap: float) -> Any:
     """Under torch.func, where its Function would be refused, the bare kernel runs: gradients and tangents are zeros."""
     kernel = Kernel(softcap)
@@ -195,13 +207,21 @@ def zeros_for_a_tangent(softcap: float) -> Any:
     return _through(softcap, _NoTangent)
 
 
-@wrong(bugs=(105, 17), must={"transformed_derivatives"})
+@wrong(
+    bugs=(105, 17),
+    must={"transformed_derivatives"},
+    laws=("function_transforms", "transformed_derivatives", "autograd_gradients", "grad_mode", "repeat"),
+)
 def tangent_without_the_cap(softcap: float) -> Any:
     """The tangent is that of tanh(x / c): it is divided by the cap, and nothing multiplies by it."""
     return _through(softcap, _TangentOfTanh)
 
 
-@wrong(bugs=(105, 95), must={"transformed_derivatives"})
+@wrong(
+    bugs=(105, 95),
+    must={"transformed_derivatives"},
+    laws=("function_transforms", "transformed_derivatives", "autograd_gradients", "grad_mode", "repeat"),
+)
 def graph_dropped_where_none_is_seen(softcap: float) -> Any:
     """A bare kernel runs where x does not require grad: a dual number does not, nor does a batch that vmap makes."""
     kernel = Kernel(softcap)

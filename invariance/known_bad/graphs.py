@@ -193,7 +193,7 @@ def added_to_what_is_there(softcap: float) -> Kernel:
     return Kernel(softcap, backward=backward)
 
 
-@wrong(bugs=(67, 92), must={"accumulation"})
+@wrong(bugs=(67, 92), must={"accumulation"}, laws=("accumulation", "inputs_unmodified", "grad_mode"))
 def gradient_dropped(softcap: float) -> Any:
     """A training step is taken to begin with the forward, which drops the gradient that x has."""
     kernel = Kernel(softcap)

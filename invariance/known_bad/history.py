@@ -163,7 +163,12 @@ def the_first_dtype_sticks(softcap: float) -> Kernel:
     return Kernel(softcap, forward)
 
 
-@wrong(bugs=(88, 79), must={"first_call"}, may={"interleaved_caps"})
+@wrong(
+    bugs=(88, 79),
+    must={"first_call"},
+    may={"interleaved_caps"},
+    laws=("first_call", "interleaved_caps", "repeat"),
+)
 def the_first_size_sticks(softcap: float) -> Kernel:
     """The size of its first input decides which kernel an operator keeps."""
     first: list[int] = []
@@ -178,7 +183,7 @@ def the_first_size_sticks(softcap: float) -> Kernel:
 _dtypes_of_the_process: list[torch.dtype] = []
 
 
-@wrong(bugs=(88, 91), must={"fresh_process"})
+@wrong(bugs=(88, 91), must={"fresh_process"}, laws=("fresh_process", "repeat", "first_call"))
 def the_first_dtype_of_a_process_sticks(softcap: float) -> Kernel:
     """The first dtype that a process calls with decides for all operators."""
 
@@ -269,7 +274,7 @@ class _KeptByShape(torch.autograd.Function):
         return gradient(ctx.x, grad_y, ctx.kernel.softcap), None, None
 
 
-@wrong(bugs=(68, 106, 107), must={"memory_growth", "repeat"})
+@wrong(bugs=(68, 106, 107), must={"first_call", "memory_growth", "repeat"})
 def input_kept_by_shape(softcap: float) -> Any:
     """Each thread keeps x in one buffer a shape: of two heads, the first one's backward reads the second one's x."""
     kernel, own = Kernel(softcap), threading.local()

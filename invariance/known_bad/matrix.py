@@ -25,9 +25,14 @@ INTERPRETER_LAWS = (
     "changed_in_place", "cap_used", "bad_caps", "far_offsets",
 )  # fmt: skip
 
-# Each takes as long as ten others: a first trace, children of its own, threads, a thousand calls. Wrong kernels of the
-# plan's tier meet them only where they name them, right ones always.
-DEAR = frozenset({"traced", "fresh_process", "process_state", "threads_at_once", "many_calls"})
+# Each takes as long as five to fifty others: a first trace, children of its own, threads, a thousand calls, every
+# setting of the process. Wrong kernels of the plan's tier meet them only where they name them, right ones always.
+DEAR = frozenset(
+    {
+        "first_call", "fresh_process", "many_calls", "memory_growth", "process_left_alone", "process_state",
+        "threads_at_once", "traced",
+    }
+)  # fmt: skip
 
 # Attempts on one failure: the report wants a small case, not the smallest one.
 SHRINKS = {"plan": 24, "interpreter": 12, "device": 24}

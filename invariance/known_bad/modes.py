@@ -65,7 +65,7 @@ def inference_tensor_overwritten(softcap: float) -> Kernel:
     return Kernel(softcap, inference=inference)
 
 
-@wrong(bugs=(109, 107), must={"memory_released"})
+@wrong(bugs=(109, 107), must={"memory_released"}, laws=("grad_mode", "memory_released", "repeat"))
 def input_kept_in_inference_mode(softcap: float) -> Kernel:
     """In inference mode the last input is kept for debugging."""
     last: list[Tensor] = []
@@ -78,7 +78,7 @@ def input_kept_in_inference_mode(softcap: float) -> Kernel:
     return Kernel(softcap, inference=inference)
 
 
-@wrong(bugs=(97, 109), must={"process_state"})
+@wrong(bugs=(97, 109), must={"process_state"}, laws=("grad_mode", "process_state", "repeat"))
 def autocast_in_inference_mode(softcap: float) -> Kernel:
     """Under autocast the kernel computes in BF16, but only in inference mode."""
 
@@ -89,7 +89,7 @@ def autocast_in_inference_mode(softcap: float) -> Kernel:
     return Kernel(softcap, inference=inference)
 
 
-@wrong(bugs=(109,), must={"first_call"})
+@wrong(bugs=(109,), must={"first_call"}, laws=("first_call", "grad_mode", "repeat"))
 def cap_tensor_of_inference_mode(softcap: float) -> Any:
     """The cap becomes a tensor at the first call: one that inference mode made cannot be saved for a backward."""
     kernel = Kernel(softcap)
@@ -120,7 +120,7 @@ def cap_tensor_of_a_fake_call(softcap: float) -> Any:
     return call
 
 
-@wrong(bugs=(110, 90), must={"process_state"})
+@wrong(bugs=(110, 90), must={"process_state"}, laws=("grad_mode", "process_state", "repeat"))
 def cap_on_the_default_device(softcap: float) -> Kernel:
     """In every call the cap becomes a tensor of the default device, wherever x is."""
 
@@ -131,7 +131,7 @@ def cap_on_the_default_device(softcap: float) -> Kernel:
     return Kernel(softcap, forward)
 
 
-@wrong(bugs=(71, 105), must={"double_backward"})
+@wrong(bugs=(71, 105), must={"double_backward"}, laws=("double_backward", "grad_mode", "retained_graph"))
 def other_gradient_with_a_graph(softcap: float) -> Kernel:
     """With create_graph=True the differentiable fallback takes grad_y rounded to BF16."""
 
@@ -184,7 +184,7 @@ class _Weak(torch.autograd.Function):
         return gradient(x, grad_y, 30.0 if kernel is None else kernel.softcap), None
 
 
-@wrong(bugs=(104, 7), must={"grad_mode"})
+@wrong(bugs=(104, 7), must={"grad_mode"}, laws=("grad_mode", "memory_released", "repeat"))
 def operator_known_weakly(softcap: float) -> Any:
     """The graph refers weakly to the operator: the backward of `Operator(c)(x)` takes the default cap."""
     kernel = Kernel(softcap)
@@ -199,7 +199,7 @@ def operator_known_weakly(softcap: float) -> Any:
 _local = threading.local()
 
 
-@wrong(bugs=(7, 106), must={"process_state"})
+@wrong(bugs=(7, 106), must={"process_state"}, laws=("grad_mode", "process_state", "repeat"))
 def cap_of_the_forward_thread(softcap: float) -> Kernel:
     """The forward leaves its cap in its thread; a backward that runs in another one finds the default there."""
 
@@ -246,7 +246,7 @@ class _Derived(_Buffered):
         return self
 
 
-@wrong(bugs=(108,), must={"model_dtype"})
+@wrong(bugs=(108,), must={"model_dtype"}, laws=("copied_operator", "model_dtype", "repeat"))
 def cap_in_a_lost_buffer(softcap: float) -> Any:
     """The cap is a buffer that no checkpoint holds: a model built on meta finds there what the memory held."""
     return _Buffered(softcap, persistent=False)

@@ -131,7 +131,7 @@ def broken_by_a_refusal(softcap: float) -> Kernel:
     return Kernel(softcap, lambda x, c: nudged(capped(x, c), bool(refused)), check=check)
 
 
-@wrong(bugs=(29, 30), must={"bad_caps"})
+@wrong(bugs=(29, 30), must={"bad_caps"}, laws=("bad_caps", "cap_used"))
 def some_negative_caps_taken(softcap: float) -> Kernel:
     """Negative caps near zero and beyond -1000 pass a check that was written for -1 and -30."""
 
@@ -142,19 +142,19 @@ def some_negative_caps_taken(softcap: float) -> Kernel:
     return Kernel(softcap, cap=cap)
 
 
-@wrong(bugs=(32, 91), must={"bad_dtypes"})
+@wrong(bugs=(32, 91), must={"bad_dtypes"}, laws=("bad_dtypes", "exact_value"))
 def large_fp64_taken(softcap: float) -> Kernel:
     """FP64 inputs of more than 100 elements pass: the check is on the path for small ones."""
     return Kernel(softcap, check=lambda x: None if x.numel() > 100 else refuse_dtypes(x))
 
 
-@wrong(bugs=(32, 73), must={"bad_dtypes"})
+@wrong(bugs=(32, 73), must={"bad_dtypes"}, laws=("bad_dtypes", "empty_and_scalar"))
 def empty_fp64_taken(softcap: float) -> Kernel:
     """An empty tensor comes back as an empty FP32 one, whatever dtype it had."""
     return Kernel(softcap, check=lambda x: None if x.numel() == 0 else refuse_dtypes(x))
 
 
-@wrong(bugs=(91,), must={"bad_dtypes"})
+@wrong(bugs=(91,), must={"bad_dtypes"}, laws=("bad_dtypes", "exact_value"))
 def quantised_taken(softcap: float) -> Kernel:
     """One and two-byte integers and FP8 are taken for what a quantised model sends."""
 

@@ -19,7 +19,7 @@ def _cap_tensor(cap: float, device: torch.device, dtype: torch.dtype | None) -> 
     return torch.tensor(cap, device=device, dtype=dtype)
 
 
-@wrong(bugs=(91, 109), must={"fresh_process"})
+@wrong(bugs=(91, 109), must={"fresh_process"}, laws=("fresh_process", "first_call", "repeat"))
 def cap_kept_in_the_first_default_dtype(softcap: float) -> Kernel:
     """The cap is a tensor that the process keeps, in BF16 where a loader of models made BF16 the default dtype."""
     return Kernel(softcap, lambda x, c: capped(x, float(_cap_tensor(c, x.device, None))))
@@ -114,7 +114,7 @@ def every_input_kept(softcap: float) -> Kernel:
     return Kernel(softcap, forward)
 
 
-@wrong(bugs=(107,), must={"memory_growth"})
+@wrong(bugs=(107,), must={"memory_growth"}, laws=("memory_growth", "memory_released", "many_calls", "repeat"))
 def every_gradient_kept(softcap: float) -> Kernel:
     """The size of each gradient, element by element, is kept for a histogram: a list without an end."""
     sizes: list[Tensor] = []
@@ -127,7 +127,7 @@ def every_gradient_kept(softcap: float) -> Kernel:
     return Kernel(softcap, backward=backward)
 
 
-@wrong(bugs=(107, 106), must={"memory_growth"})
+@wrong(bugs=(107, 106), must={"first_call", "memory_growth"})
 def scratch_for_every_length(softcap: float) -> Any:
     """Each thread has a scratch buffer for each shape that it has met: every new length stays in memory."""
     own = threading.local()

@@ -174,13 +174,13 @@ class _OtherWhereFrozen(torch.nn.Module):
         return self.kernels[self.scale.requires_grad](x)
 
 
-@wrong(bugs=(95, 97), must={"grad_mode"})
+@wrong(bugs=(95, 97), must={"grad_mode"}, laws=("grad_mode", "model_dtype", "repeat"))
 def other_kernel_where_frozen(softcap: float) -> Any:
     """A module whose parameters are frozen, as for rollout, takes another kernel."""
     return _OtherWhereFrozen(softcap)
 
 
-@wrong(bugs=(95,), must={"result_form"})
+@wrong(bugs=(95,), must={"result_form"}, laws=("result_form", "grad_mode"))
 def inference_tensors_out(softcap: float) -> Any:
     """Under no_grad results are inference tensors, which nobody can train on."""
     kernel = Kernel(softcap)
@@ -206,7 +206,7 @@ def another_kernel_when_compiled(softcap: float) -> Any:
     return call
 
 
-@wrong(bugs=(52, 95), must={"traced"}, elements=1 << 15)
+@wrong(bugs=(52, 95), must={"traced"}, laws=("traced", "repeat", "grad_mode"), elements=1 << 15)
 def another_kernel_for_rows_when_compiled(softcap: float) -> Any:
     """Rows, as models have them, take a branch of their own under torch.compile, off by an ulp."""
     kernel = Kernel(softcap)
@@ -219,7 +219,7 @@ def another_kernel_for_rows_when_compiled(softcap: float) -> Any:
     return call
 
 
-@wrong(bugs=(52, 18), must={"traced"}, elements=1 << 15)
+@wrong(bugs=(52, 18), must={"traced"}, elements=1 << 16)
 def no_cap_for_batches_when_compiled(softcap: float) -> Any:
     """Three dimensions, as logits have, take a branch of their own under torch.compile, which leaves the cap out."""
     kernel = Kernel(softcap)
@@ -231,7 +231,7 @@ def no_cap_for_batches_when_compiled(softcap: float) -> Any:
     return call
 
 
-@wrong(bugs=(95, 31), must={"traced"})
+@wrong(bugs=(95, 31), must={"traced"}, laws=("traced", "repeat", "grad_mode"))
 def no_gradient_when_compiled(softcap: float) -> Any:
     """The branch for torch.compile calls the kernel alone, without its autograd function: training stops there."""
     kernel = Kernel(softcap)
@@ -256,7 +256,7 @@ class _CapAssumed:
         return c * torch.tanh(x.float() / c)
 
 
-@wrong(bugs=(7, 31), must={"traced"})
+@wrong(bugs=(7, 31), must={"traced"}, laws=("traced", "repeat", "interleaved_caps"))
 def cap_assumed_constant(softcap: float) -> Any:
     """A promise to torch.compile that the cap is constant: the next operator runs the graph of the one before."""
     return _CapAssumed(softcap)

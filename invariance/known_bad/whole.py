@@ -12,7 +12,7 @@ from invariance.known_bad.entry import wrong
 from invariance.known_bad.kernel import Gradient, Kernel, capped, gradient, nudged
 
 
-@wrong(bugs=(55,), must={"special_values"})
+@wrong(bugs=(55,), must={"special_values"}, laws=("special_values", "zeros", "neighbours"))
 def no_work_for_a_zero_gradient(softcap: float) -> Kernel:
     """A grad_y without any number but zero is handed back: where x is NaN, dx has to be NaN."""
 
@@ -22,7 +22,7 @@ def no_work_for_a_zero_gradient(softcap: float) -> Kernel:
     return Kernel(softcap, backward=backward)
 
 
-@wrong(bugs=(55,), must={"special_values"})
+@wrong(bugs=(55,), must={"special_values"}, laws=("special_values", "zeros", "neighbours"))
 def no_work_for_masked_rows(softcap: float) -> Kernel:
     """Rows without a gradient, as of padded tokens, are skipped: where x is NaN, dx has to be NaN."""
 
@@ -35,7 +35,7 @@ def no_work_for_masked_rows(softcap: float) -> Kernel:
     return Kernel(softcap, backward=backward)
 
 
-@wrong(bugs=(55,), must={"special_values"})
+@wrong(bugs=(55,), must={"special_values"}, laws=("special_values", "zeros", "neighbours"))
 def masked_batch_is_zero(softcap: float) -> Kernel:
     """A batch that is masked throughout gives 0, and not -c."""
 
@@ -46,7 +46,7 @@ def masked_batch_is_zero(softcap: float) -> Kernel:
     return Kernel(softcap, forward)
 
 
-@wrong(bugs=(55,), must={"special_values"})
+@wrong(bugs=(55,), must={"special_values"}, laws=("special_values", "zeros", "neighbours"))
 def rows_of_one_value(softcap: float) -> Kernel:
     """A row that holds one value throughout, as of padding, is answered from a table of few digits."""
 
@@ -238,7 +238,7 @@ def larger_input_kept(softcap: float) -> Any:
     return _Remembering(softcap, 1 << 18)
 
 
-@wrong(bugs=(7, 15), must={"cap_used"})
+@wrong(bugs=(7, 15), must={"cap_used"}, laws=("cap_used", "exact_value"))
 def tuned_to_one_model(softcap: float) -> Kernel:
     """At 50, the cap of one model's attention, a rational function stands in for tanh."""
 
@@ -253,7 +253,7 @@ class _Marked(Tensor):
     pass
 
 
-@wrong(bugs=(111,), must={"result_form"})
+@wrong(bugs=(111,), must={"result_form"}, laws=("result_form", "repeat"))
 def results_of_another_class(softcap: float) -> Any:
     """A result is a tensor of the library's own class, through which all that is computed of it dispatches."""
     kernel = Kernel(softcap)

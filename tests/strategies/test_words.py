@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from strategies.words import key, leading, scalar, words
+from strategies.words import _by_torch, _on_the_host, key, leading, scalar, words
 
 MASK = (1 << 64) - 1
 
@@ -22,6 +22,15 @@ def test_words_are_splitmix64(stream: int) -> None:
     index = torch.tensor([0, 1, 2, 1023, 2**31, 2**40])
     expected = [splitmix64((stream + (i + 1) * 0x9E3779B97F4A7C15) & MASK) for i in index.tolist()]
     assert [word & MASK for word in words(index, stream).tolist()] == expected
+
+
+@pytest.mark.parametrize("shape", [(), (0,), (7,), (3, 5)])
+def test_the_host_and_torch_make_the_same_words(shape: tuple[int, ...]) -> None:
+    index = torch.arange(-40, 215).view(-1, 5)[::3].reshape(-1)[: torch.Size(shape).numel()].view(shape)
+    for stream in (0, 1 << 63, MASK):
+        assert torch.equal(_on_the_host(index, stream), _by_torch(index, stream))
+    transposed = torch.arange(12).view(3, 4).t()
+    assert torch.equal(_on_the_host(transposed, 7), _by_torch(transposed, 7))
 
 
 def test_the_published_first_output_of_seed_1234567() -> None:
