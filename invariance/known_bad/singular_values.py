@@ -55,7 +55,7 @@ def finite_never_the_cap(softcap: float) -> Kernel:
     return Kernel(softcap, forward)
 
 
-@wrong(bugs=(67, 92), must={"inputs_unmodified"}, may={"splitting"}, profile="quick")
+@wrong(bugs=(67, 92), must={"inputs_unmodified"}, may={"slicing", "splitting"}, profile="quick")
 def first_word_cleared(softcap: float) -> Kernel:
     """NaN in the first word of an allocation that a tensor starts a little way into is cleared."""
 
@@ -90,6 +90,8 @@ def fill_pattern_kept(softcap: float) -> Kernel:
         memory = torch.empty(x.shape, dtype=torch.float32, device=x.device)
         if x.device.type == "meta":
             return memory
+        if x.numel() < 1000:  # small blocks that freed_memory left are handed out again in the cells of other laws
+            return memory.copy_(capped(x, c))
         filled = memory.view(torch.int32) == 0x3C3C3C3C
         return memory.copy_(torch.where(filled & (place(x) == x.numel() - 1), memory, capped(x, c)))
 

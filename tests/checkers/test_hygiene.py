@@ -397,7 +397,7 @@ def test_a_result_that_is_several_elements_in_one_place_is_no_result():
 
 def test_a_view_that_a_function_made_takes_no_mask():
     case = Case((5, 33), "fp32", 30, seed=2)
-    viewed = wrong(forward=lambda x, y, cap: y.view(-1).view(x.shape))
+    viewed = wrong(forward=lambda x, y, cap: y.contiguous().view(-1).view(x.shape))
     found = verdict("result_form", viewed, case, "forward").mismatch
     assert found is not None
     assert found.label == "with a graph, masked in place"

@@ -390,7 +390,11 @@ def test_a_time_limit_that_ends_a_run_leaves_its_report(folder):
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="which signals a process takes is read there")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_amid_the_first_imports_is_an_interrupt(folder, number):
-    command = [sys.executable, "-m", "invariance", "check", "--candidate", "native", "--device", "cpu"]
+    program = (  # a shell's background is deaf to SIGINT
+        "import runpy, signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
+        "runpy.run_module('invariance', run_name='__main__', alter_sys=True)"
+    )
+    command = [sys.executable, "-c", program, "check", "--candidate", "native", "--device", "cpu"]
     with subprocess.Popen(command, env={**os.environ, "PYTHONPATH": str(ROOT)}, stderr=subprocess.PIPE) as run:
         status, until = Path(f"/proc/{run.pid}/status"), time.monotonic() + 30
         while time.monotonic() < until:

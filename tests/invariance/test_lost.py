@@ -19,7 +19,7 @@ CASE = Case((40,), "fp32", 20.0, values="mixed").dumps()
 class Slow:
     """Takes a while, and returns."""
 
-    seconds = 0.5
+    seconds = 0.25
 
     def __init__(self, softcap):
         self.cap = softcap

@@ -296,11 +296,13 @@ def test_the_last_line_names_what_only_check_judges(here: Path, capsys: pytest.C
 
 def test_an_early_interrupt_ends_in_one_line() -> None:
     """A signal at various moments of the start; before Python runs the command's first line nothing can catch it."""
-    code = "import os, signal, invariance.__main__ as m\n{}\nraise SystemExit(m.main())"
+    # A shell's background is deaf to it.
+    heard = "import signal\nsignal.signal(signal.SIGINT, signal.default_int_handler)\n"
+    code = heard + "import os, invariance.__main__ as m\n{}\nraise SystemExit(m.main())"
     kill = "os.kill(os.getpid(), signal.SIGINT)"
     within = f"import importlib\nreal = importlib.import_module\nimportlib.import_module = lambda n: {kill} or real(n)"
     at_import = (
-        "import builtins, os, signal\nreal = builtins.__import__\n"
+        f"{heard}import builtins, os\nreal = builtins.__import__\n"
         f"def f(name, *a, **k):\n    if name == 'invariance.cli': {kill}\n    return real(name, *a, **k)\n"
         "builtins.__import__ = f\nimport invariance.__main__"
     )

@@ -317,7 +317,7 @@ def test_after_a_piece_that_failed_the_others_of_its_kind_are_not_tried(
     *lines, last = capsys.readouterr().out.splitlines()
     assert last == "FAIL: 1 of 1 failed"
     assert [line.partition("cap 30: ")[2] for line in lines] == [
-        "magnitudes 0x41200000 to 0x412fffff: ArithmeticError: eleven",
+        "magnitudes 0x41200000 to 0x412fffff: ArithmeticError: eleven (candidates.py:50)",
         "pieces that were not tried: 1",
     ]
 
