@@ -90,7 +90,7 @@ def fill_pattern_kept(softcap: float) -> Kernel:
         memory = torch.empty(x.shape, dtype=torch.float32, device=x.device)
         if x.device.type == "meta":
             return memory
-        if x.numel() < 1000:  # small blocks that freed_memory left are handed out again in the cells of other laws
+        if x.numel() < 16:  # the smallest blocks that freed_memory left are handed out again in the cells of other laws
             return memory.copy_(capped(x, c))
         filled = memory.view(torch.int32) == 0x3C3C3C3C
         return memory.copy_(torch.where(filled & (place(x) == x.numel() - 1), memory, capped(x, c)))
