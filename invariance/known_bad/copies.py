@@ -10,6 +10,7 @@ from invariance.known_bad.entry import good, wrong
 from invariance.known_bad.kernel import Kernel
 
 _DEFAULT = 30.0
+_LAWS = ("copied_operator", "fresh_process", "interleaved_caps", "model_dtype", "repeat")
 
 
 class _Operator:
@@ -90,41 +91,25 @@ def deep_copy_of_the_default(softcap: float) -> Any:
     return _BuiltAnew(softcap)
 
 
-@wrong(
-    bugs=(104, 21),
-    must={"copied_operator", "fresh_process"},
-    laws=("copied_operator", "fresh_process", "interleaved_caps", "model_dtype", "repeat"),
-)
+@wrong(bugs=(104, 21), must={"copied_operator", "fresh_process"}, laws=_LAWS)
 def reduced_to_its_class(softcap: float) -> Any:
     """`__reduce__` names the class and leaves the cap out: copies and pickles have the default."""
     return _Reduced(softcap)
 
 
-@wrong(
-    bugs=(104,),
-    must={"copied_operator", "fresh_process"},
-    laws=("copied_operator", "fresh_process", "interleaved_caps", "model_dtype", "repeat"),
-)
+@wrong(bugs=(104,), must={"copied_operator", "fresh_process"}, laws=_LAWS)
 def state_without_the_cap(softcap: float) -> Any:
     """`__getstate__` leaves out what holds the cap, as it cannot be pickled: a copy falls back to the class's."""
     return _WithoutState(softcap)
 
 
-@wrong(
-    bugs=(104, 7),
-    must={"copied_operator", "fresh_process"},
-    laws=("copied_operator", "fresh_process", "interleaved_caps", "model_dtype", "repeat"),
-)
+@wrong(bugs=(104, 7), must={"copied_operator", "fresh_process"}, laws=_LAWS)
 def cap_by_identity(softcap: float) -> Any:
     """Caps are kept by id(): a copy has another, and gets the default."""
     return _ByItself(softcap)
 
 
-@wrong(
-    bugs=(104, 7),
-    must={"fresh_process"},
-    laws=("copied_operator", "fresh_process", "interleaved_caps", "model_dtype", "repeat"),
-)
+@wrong(bugs=(104, 7), must={"fresh_process"}, laws=_LAWS)
 def cap_by_handle(softcap: float) -> Any:
     """Caps are kept on a list of the process: where a pickle arrives, there is none or another one at that place."""
     return _ByHandle(softcap)

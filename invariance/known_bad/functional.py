@@ -12,6 +12,8 @@ from torch.autograd import forward_ad
 from invariance.known_bad.entry import good, wrong
 from invariance.known_bad.kernel import Kernel, capped, gradient, nudged, slope
 
+_LAWS = ("function_transforms", "transformed_derivatives", "autograd_gradients", "grad_mode", "repeat")
+
 
 class _Transformed(torch.autograd.Function):
     """The right kernel with every rule that torch.func asks for."""
@@ -165,31 +167,19 @@ def gradients_of_a_batch_for_one_input(softcap: float) -> Any:
     return _through(softcap, _CopiesForABatch)
 
 
-@wrong(
-    bugs=(105,),
-    must={"function_transforms", "transformed_derivatives"},
-    laws=("function_transforms", "transformed_derivatives", "autograd_gradients", "grad_mode", "repeat"),
-)
+@wrong(bugs=(105,), must={"function_transforms", "transformed_derivatives"}, laws=_LAWS)
 def batches_over_the_first_dimension(softcap: float) -> Any:
     """The rule for vmap takes the first dimension for the batch, whichever it is."""
     return _through(softcap, _FirstDimension)
 
 
-@wrong(
-    bugs=(105, 79),
-    must={"function_transforms"},
-    laws=("function_transforms", "transformed_derivatives", "autograd_gradients", "grad_mode", "repeat"),
-)
+@wrong(bugs=(105, 79), must={"function_transforms"}, laws=_LAWS)
 def batches_take_another_kernel(softcap: float) -> Any:
     """The rule for vmap calls a batched kernel, one ulp lower."""
     return _through(softcap, _AnotherRounding)
 
 
-@wrong(
-    bugs=(105, 95),
-    must={"function_transforms", "transformed_derivatives"},
-    laws=("function_transforms", "transformed_derivatives", "autograd_gradients", "grad_mode", "repeat"),
-)
+@wrong(bugs=(105, 95), must={"function_transforms", "transformed_derivatives"}, laws=_LAWS)
 def no_graph_under_torch_func(softcap: float) -> Any:
     """Under torch.func, where its Function would be refused, the bare kernel runs: gradients and tangents are zeros."""
     kernel = Kernel(softcap)
@@ -207,21 +197,13 @@ def zeros_for_a_tangent(softcap: float) -> Any:
     return _through(softcap, _NoTangent)
 
 
-@wrong(
-    bugs=(105, 17),
-    must={"transformed_derivatives"},
-    laws=("function_transforms", "transformed_derivatives", "autograd_gradients", "grad_mode", "repeat"),
-)
+@wrong(bugs=(105, 17), must={"transformed_derivatives"}, laws=_LAWS)
 def tangent_without_the_cap(softcap: float) -> Any:
     """The tangent is that of tanh(x / c): it is divided by the cap, and nothing multiplies by it."""
     return _through(softcap, _TangentOfTanh)
 
 
-@wrong(
-    bugs=(105, 95),
-    must={"transformed_derivatives"},
-    laws=("function_transforms", "transformed_derivatives", "autograd_gradients", "grad_mode", "repeat"),
-)
+@wrong(bugs=(105, 95), must={"transformed_derivatives"}, laws=_LAWS)
 def graph_dropped_where_none_is_seen(softcap: float) -> Any:
     """A bare kernel runs where x does not require grad: a dual number does not, nor does a batch that vmap makes."""
     kernel = Kernel(softcap)

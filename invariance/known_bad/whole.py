@@ -11,8 +11,10 @@ from torch import Tensor
 from invariance.known_bad.entry import wrong
 from invariance.known_bad.kernel import Gradient, Kernel, capped, gradient, nudged
 
+_SPECIAL = ("special_values", "zeros", "neighbours")
 
-@wrong(bugs=(55,), must={"special_values"}, laws=("special_values", "zeros", "neighbours"))
+
+@wrong(bugs=(55,), must={"special_values"}, laws=_SPECIAL)
 def no_work_for_a_zero_gradient(softcap: float) -> Kernel:
     """A grad_y without any number but zero is handed back: where x is NaN, dx has to be NaN."""
 
@@ -22,7 +24,7 @@ def no_work_for_a_zero_gradient(softcap: float) -> Kernel:
     return Kernel(softcap, backward=backward)
 
 
-@wrong(bugs=(55,), must={"special_values"}, laws=("special_values", "zeros", "neighbours"))
+@wrong(bugs=(55,), must={"special_values"}, laws=_SPECIAL)
 def no_work_for_masked_rows(softcap: float) -> Kernel:
     """Rows without a gradient, as of padded tokens, are skipped: where x is NaN, dx has to be NaN."""
 
@@ -35,7 +37,7 @@ def no_work_for_masked_rows(softcap: float) -> Kernel:
     return Kernel(softcap, backward=backward)
 
 
-@wrong(bugs=(55,), must={"special_values"}, laws=("special_values", "zeros", "neighbours"))
+@wrong(bugs=(55,), must={"special_values"}, laws=_SPECIAL)
 def masked_batch_is_zero(softcap: float) -> Kernel:
     """A batch that is masked throughout gives 0, and not -c."""
 
@@ -46,7 +48,7 @@ def masked_batch_is_zero(softcap: float) -> Kernel:
     return Kernel(softcap, forward)
 
 
-@wrong(bugs=(55,), must={"special_values"}, laws=("special_values", "zeros", "neighbours"))
+@wrong(bugs=(55,), must={"special_values"}, laws=_SPECIAL)
 def rows_of_one_value(softcap: float) -> Kernel:
     """A row that holds one value throughout, as of padding, is answered from a table of few digits."""
 
