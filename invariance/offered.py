@@ -32,3 +32,8 @@ def is_cap(value: object) -> bool:
     except (OverflowError, struct.error):  # the latter for an int that has no double
         return False
     return math.isfinite(as_fp32) and as_fp32 > 0
+
+
+def is_time(value: object) -> bool:
+    """Whether it is a time limit: a number above 0 and below a million."""
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value < 1e6

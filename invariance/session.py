@@ -12,7 +12,7 @@ from invariance import environment
 from invariance.candidate import display_name, told_apart
 from invariance.checkers import LAWS, load_laws
 from invariance.lost import ATTEMPTS, explain_lost
-from invariance.offered import DEFAULT_CAPS, DTYPES
+from invariance.offered import DEFAULT_CAPS, DTYPES, is_time
 from invariance.plan import EXPLORED, Settings, cells, laws
 from invariance.probing import probed
 from invariance.process import Job, Outcome, run_jobs
@@ -315,7 +315,7 @@ def check_request(candidate: object, timeout: object) -> None:
             f"a candidate is an import path such as 'my_pkg.kernels:MySoftcap', for each child imports it anew: "
             f"{type(candidate).__name__} was given"
         )
-    if isinstance(timeout, bool) or not isinstance(timeout, (int, float)) or not 0 < timeout < 1e6:
+    if not is_time(timeout):
         raise ValueError(f"timeout {timeout!r} is not a number of seconds above 0 and below a million")
 
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TypeVar
 
-from invariance.offered import DTYPES, is_cap
+from invariance.offered import DTYPES, is_cap, is_time
 
 Value = TypeVar("Value")
 
@@ -94,7 +94,7 @@ def read_shard(text: str) -> tuple[int, int]:
 def read_seconds(flag: str, text: str, unit: str = "seconds") -> float:
     """A time limit in seconds, or in another unit."""
     time = float(text) if _DECIMAL.fullmatch(text) else 0.0
-    if not 0 < time < 1e6:
+    if not is_time(time):
         raise UsageError(f"{flag} {shown(text)} is not a number of {unit} above 0 and below a million")
     return time
 

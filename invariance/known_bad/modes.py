@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import weakref
+from contextlib import nullcontext
 from typing import Any, cast
 
 import torch
@@ -89,35 +90,31 @@ def autocast_in_inference_mode(softcap: float) -> Kernel:
     return Kernel(softcap, inference=inference)
 
 
-@wrong(bugs=(109,), must={"first_call"}, laws=("first_call", "grad_mode", "repeat"))
-def cap_tensor_of_inference_mode(softcap: float) -> Any:
-    """The cap becomes a tensor at the first call: one that inference mode made cannot be saved for a backward."""
+def _keeping_a_cap_tensor(softcap: float, *, of_no_mode: bool) -> Any:
+    """The formula, whose cap becomes a tensor at the first call on a device; outside of inference mode, if asked."""
     kernel = Kernel(softcap)
     held: dict[torch.device, Tensor] = {}
 
     def call(x: Tensor) -> Tensor:
         kernel.check(x)
         if x.device not in held:
-            held[x.device] = torch.tensor(kernel.softcap, dtype=torch.float32, device=x.device)
+            with torch.inference_mode(mode=False) if of_no_mode else nullcontext():
+                held[x.device] = torch.tensor(kernel.softcap, dtype=torch.float32, device=x.device)
         return held[x.device] * torch.tanh(x.float() / held[x.device])
 
     return call
+
+
+@wrong(bugs=(109,), must={"first_call"}, laws=("first_call", "grad_mode", "repeat"))
+def cap_tensor_of_inference_mode(softcap: float) -> Any:
+    """The cap becomes a tensor at the first call: one that inference mode made cannot be saved for a backward."""
+    return _keeping_a_cap_tensor(softcap, of_no_mode=False)
 
 
 @wrong(bugs=(109, 112), must={"first_call"})
 def cap_tensor_of_a_fake_call(softcap: float) -> Any:
     """The cap becomes a tensor at the first call: made while memory was estimated, it is one without a number."""
-    kernel = Kernel(softcap)
-    held: dict[torch.device, Tensor] = {}
-
-    def call(x: Tensor) -> Tensor:
-        kernel.check(x)
-        if x.device not in held:
-            with torch.inference_mode(False):
-                held[x.device] = torch.tensor(kernel.softcap, dtype=torch.float32, device=x.device)
-        return held[x.device] * torch.tanh(x.float() / held[x.device])
-
-    return call
+    return _keeping_a_cap_tensor(softcap, of_no_mode=True)
 
 
 @wrong(bugs=(110, 90), must={"process_state"}, laws=("grad_mode", "process_state", "repeat"))
